@@ -93,7 +93,7 @@ def compress(
         system=system,
         tools=tools,
         edits=outcome.view.edits,
-        report=_write_report(view, outcome, room, counter, _note_model(budget, settings, model, room)),
+        report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
         trace=lambda: trace_items(shown.items, [message.id for message in parsed], intake.raws),
     )
@@ -198,7 +198,7 @@ def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: Sequence[Reason]) -> Report:
+def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, *, notes: Sequence[Reason]) -> Report:
     trigger: Trigger = outcome.trigger
     return Report(
         reason=trigger.reason if trigger.acts else because.FITS(),

@@ -111,10 +111,14 @@ class HandleUnknown(RefoldError):
 
 
 class ProviderError(RefoldError):
-    """The model's provider refused or failed."""
+    """The model's provider refused or failed; ``retry_after_s`` says when to try again, if the provider said so."""
 
     exit_code = 7
     http_status = 502
+
+    def __init__(self, message: object = "", /, *, retry_after_s: float | None = None, **values: object) -> None:
+        super().__init__(message, **values)
+        self.retry_after_s = retry_after_s
 
 
 class ContextOverflow(ProviderError):
@@ -134,30 +138,22 @@ class ContextOverflow(ProviderError):
         is_quoted: bool = False,
         **values: object,
     ) -> None:
-        super().__init__(message, **values)
+        super().__init__(message, retry_after_s=None, **values)
         self.tokens_max = tokens_max
         self.counts_output = counts_output
         self.is_quoted = is_quoted
 
 
 class RateLimited(ProviderError):
-    """The provider asks us to wait; ``retry_after_s`` says how long, if the provider said so."""
+    """The provider asks us to wait."""
 
     http_status = 429
 
-    def __init__(self, message: str, /, *, retry_after_s: float | None = None, **values: object) -> None:
-        super().__init__(message, **values)
-        self.retry_after_s = retry_after_s
-
 
 class Unavailable(ProviderError):
-    """The provider did not answer, or cannot now; ``retry_after_s`` says when to retry, if the provider said so."""
+    """The provider did not answer, or cannot now."""
 
     http_status = 503
-
-    def __init__(self, message: str, /, *, retry_after_s: float | None = None, **values: object) -> None:
-        super().__init__(message, **values)
-        self.retry_after_s = retry_after_s
 
 
 class LedgerError(RefoldError):

@@ -38,7 +38,7 @@ class PreparedContext:
 
     @property
     def sources(self) -> list[MessageSource]:
-        """Where each message comes from: positions among the caller's messages, and whether it is whole."""
+        """The origin of each message: positions among the caller's messages, and whether it is whole."""
         return list(self.trace())
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -118,7 +118,7 @@ def trace_items(
     *,
     origins: Sequence[int] | None = None,
 ) -> list[MessageSource]:
-    """Return where each item comes from. ``is_own`` says which items are unchanged messages of the caller.
+    """Return the origin of each item. ``is_own`` says which items are unchanged messages of the caller.
 
     With ``origins``, incoming records were replaced by their originals: positions are those of the records.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from refold.budget import Budget, Tariff
+from refold.budget import Tariff
 from refold.config import CompressionConfig
 from refold.config.save import save_settings
 from refold.conversation import because
@@ -27,12 +27,10 @@ from refold.ledger.records import Event
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
 from refold.readers.session import Session
-from refold.replay.policy import LadderPolicy, Policy, PolicyRoom
-from refold.replay.record import SessionRecord, add_probes
+from refold.replay.record import add_probes
 from refold.replay.report import Tally, tally_preset
-from refold.replay.run import Measured, replay_session
-from refold.tokens import counter_for, model_info
-from refold.tokens.models import ModelInfo
+from refold.replay.run import replay_with
+from refold.tokens import model_info
 
 __all__ = ["KNOBS", "Figures", "Knob", "Tuning", "TuningStep", "apply", "propose", "read_stored", "watch"]
 
@@ -204,31 +202,9 @@ def _is_better(tried: Figures, best: Figures, now: Figures) -> bool:
 
 
 def _try_settings(sessions: Sequence[Session], config: CompressionConfig) -> Tally:
-    records = [_replay(session, config) for session in sessions]
-    models = {session.id: session.model for session in sessions}
-    return tally_preset("tried", records, lambda record: Tariff.of_model(_model_of(config, models[record.session])))
-
-
-def _model_of(config: CompressionConfig, model: str) -> ModelInfo:
-    return model_info(config.model or model or None)
-
-
-def _replay(session: Session, config: CompressionConfig) -> SessionRecord:
-    info = _model_of(config, session.model)
-    counter = counter_for(info.name or None)
-
-    def make_policy(room: PolicyRoom) -> Policy:
-        return LadderPolicy(room, config)
-
-    def make_budget(_measured: Measured) -> Budget:
-        return config.budget(info, counter.margin)
-
-    try:
-        return replay_session(
-            session, "tried", make_policy, make_budget, counter, Tariff.of_model(info), with_recall=False
-        )
-    except RefoldError as error:
-        return SessionRecord(session.id, "tried", len(session.messages), 0, 0, problem=str(error))
+    models = {session.id: model_info(config.model or session.model or None) for session in sessions}
+    records = [replay_with(one, "tried", config, models[one.id], with_recall=False) for one in sessions]
+    return tally_preset("tried", records, lambda record: Tariff.of_model(models[record.session]))
 
 
 # Compressions between two looks: a change needs time to show.
@@ -236,7 +212,7 @@ COMPRESSIONS_BETWEEN = 20
 SESSIONS_WATCHED = 4
 
 
-def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by: str = "tune") -> CompressionConfig:
+def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, *, by: str = "tune") -> CompressionConfig:
     """Write the changes into the project's file and the event log; return the new settings."""
     config = save_settings(workspace, dict(tuning.changes))
     rows = ledger.list_sessions(limit=1)

@@ -33,7 +33,7 @@ def test_status_has_the_exact_figures(tmp_path: Path) -> None:
     assert "In view: 60 of 60 messages, 30 turns" in text
     assert f"Compresses at {now.soft:,} tokens; {now.soft - now.tokens:,} tokens to go." in text
     assert "Configuration: maxTurns —, keepRecent —" in text
-    assert "Statistics: 60 messages, 0 compressed, 0 tokens saved." in text
+    assert "Statistics: 60 messages, 0 compressed, 0 tokens folded away." in text
 
 
 def test_answers_are_in_chinese_where_people_speak_chinese(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def run_in_terminal(shell: Shell, *args: str, columns: int, **more: str) -> tupl
 def test_on_a_terminal_an_error_is_wrapped_at_words(shell: Shell) -> None:
     code, lines = run_in_terminal(shell, "count", "absent.json", columns=40)
     assert code == 4
-    assert " ".join(lines) == "refold: absent.json does not exist; name a file, or '-' for standard input"
+    assert " ".join(lines) == "refold: absent.json does not exist; check the name"
     assert len(lines) == 2
     assert all(len(line) <= 40 for line in lines)
 

@@ -12,7 +12,7 @@ from refold.cli.sessions import sessions
 from refold.cli.transfer import export, run_import
 from refold.errors import ConfigError, FormatError
 from refold.manager.status import read_client, read_title
-from refold.testing.convert import to_anthropic
+from tests.convert import to_anthropic
 from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
 
 
@@ -37,7 +37,7 @@ def test_a_folder_is_imported_whole_and_what_is_no_conversation_is_named(
     run_import(".", [str(folder)], None, as_json=False)
     told = capsys.readouterr()
     assert "imported 's-1': 7 messages" in told.out
-    assert "4 sessions from 4 files" in told.out
+    assert "4 sessions from 3 files" in told.out
     assert "package.json" in told.err
     with ContextCompressionManager(workspace_path=".") as manager:
         titles = {row.id: row.settings.get("title") for row in manager.ledger.list_sessions()}
@@ -196,6 +196,6 @@ def test_files_of_a_folder_that_hold_no_conversation_are_named_in_one_line(
 ) -> None:
     run_import(str(tmp_path), [str(project_root / "examples" / "sessions")], None, as_json=False)
     told = capsys.readouterr()
-    assert "4 sessions from 8 files" in told.out
+    assert "4 sessions from 4 files" in told.out
     assert "no conversation in 4 files: anthropic_thinking.facts.json, chat_zh.facts.json" in told.err
     assert "not imported" not in told.err

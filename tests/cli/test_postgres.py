@@ -37,7 +37,7 @@ def shell(tmp_path: Path, url: str) -> Shell:
 @pytest.mark.slow
 def test_every_command_over_sessions_works_on_the_server(shell: Shell, tmp_path: Path) -> None:
     assert "s1" in shell.refold("sessions").text
-    assert shell.refold("verify").text == "1 session verified: nothing differs\n"
+    assert shell.refold("verify").text == "1 session verified: no differences\n"
     view = shell.refold("show", "-s", "s1", "--json").text
     assert shell.refold("undo", "-s", "s1").code == 0
     assert shell.refold("show", "-s", "s1", "--json").text != view

@@ -39,7 +39,7 @@ def test_in_an_empty_workspace_nothing_is_listed_and_nothing_is_made(shell: Shel
     assert "no sessions yet" in shell.refold("sessions").text
     assert json.loads(shell.refold("sessions", "--json").text) == []
     assert "no pages yet" in shell.refold("memory").text
-    assert "nothing differs" in shell.refold("verify").text
+    assert "no differences" in shell.refold("verify").text
     assert set(shell.folder.iterdir()) == before
 
 
@@ -229,6 +229,17 @@ def test_what_cannot_be_pinned_is_said(stored: Shell) -> None:
     assert stored.refold("pin", "m:00000000", "-s", "s1").code == 6
     assert stored.refold("pin", "--off", "-s", "s1").code == 3
     assert stored.refold("pin", "m:00000000", "-s", "nobody").code == 8
+
+
+def test_one_message_is_counted_as_one(stored: Shell) -> None:
+    stored.write("one.json", '[{"role": "user", "content": "hello"}]')
+    assert stored.refold("import", "one.json", "--as", "one").code == 0
+    assert "\n1 message, 1 in view; " in stored.refold("show", "-s", "one").out.decode()
+
+
+def test_an_export_can_be_read_by_its_owner_alone_like_the_ledger(stored: Shell) -> None:
+    assert stored.refold("export", "-s", "s1", "--out", "s1.json").code == 0
+    assert (stored.folder / "s1.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_export_and_import_move_a_session_byte_for_byte(stored: Shell) -> None:

@@ -128,6 +128,8 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["recall", " "], 2, "查询为空"),
         (["nope"], 2, "没有命令 'nope'"),
         (["show", "--nope"], 2, "没有选项 --nope"),
+        (["sho"], 2, "没有命令 'sho'；是不是 'show'？"),
+        (["show", "--vew"], 2, "没有选项 --vew（是不是 --view？）"),
         (["serve", "--port", "x"], 2, "'--port' 的值无效：应为整数"),
         (["serve", "--port"], 2, "选项 '--port' 需要一个值"),
         (["recall", "q", "--limit", "0"], 2, "的值无效：应大于或等于 1"),

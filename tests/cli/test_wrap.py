@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.wrap import find_recipe, shorten, wrap_any, wrap_claude, wrap_codex, wrap_opencode
+from refold.cli.wrap import find_recipe, wrap_any, wrap_claude, wrap_codex, wrap_opencode
 from refold.testing import ScriptedProvider
 
 Ran = subprocess.CompletedProcess[str]
@@ -190,7 +190,3 @@ def test_a_program_is_known_by_the_name_of_its_file() -> None:
     environ = wrap_any(["my-agent"], URL, {}).environ
     assert environ["OPENAI_BASE_URL"] == f"{URL}/v1"
     assert environ["ANTHROPIC_BASE_URL"] == URL
-
-
-def test_numbers_of_tokens_are_said_as_people_say_them() -> None:
-    assert [shorten(n) for n in (812, 74_200, 999_400, 999_600, 1_940_000)] == ["812", "74k", "999k", "1.0M", "1.9M"]

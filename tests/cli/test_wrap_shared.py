@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,7 +158,7 @@ def test_a_stranger_on_the_port_gets_no_key_and_no_requests(tmp_path: Path) -> N
             pass
 
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with lit(make_beacon(f"http://127.0.0.1:{server.server_port}"), tmp_path):
             assert find_running(tmp_path, "rk-secret") is None
             assert find_running(tmp_path, "rk-secret") is None
@@ -236,9 +238,14 @@ def test_counts_of_a_run_are_bounded_and_a_strange_id_is_no_run(rig: Rig) -> Non
         with urllib.request.urlopen(request) as response:
             return int(response.status)
 
+    def counts_of(run: str) -> dict[str, Any]:
+        """Return the counts of a run; a request is counted when it has ended, just after its answer has arrived."""
+        while not (counts := rig.http.get(f"/wrap/{run}").json())["requests"]:
+            time.sleep(0.01)
+        return dict(counts)
+
     assert ask("a" * 16) == 200
-    while not (counts := rig.http.get(f"/wrap/{'a' * 16}").json())["requests"]:
-        pass  # A request is counted when it has ended, just after its answer has arrived.
+    counts = counts_of("a" * 16)
     assert counts["requests"] == 1
     assert counts["tokens_before"] == counts["tokens_after"] > 0
     assert list(counts["sessions"].values()) == [1]
@@ -247,6 +254,7 @@ def test_counts_of_a_run_are_bounded_and_a_strange_id_is_no_run(rig: Rig) -> Non
     for number in range(RUNS_MAX):
         rig.application.metrics._runs["", f"{number:08x}"] = rig.application.metrics.find_run("", "x")
     assert ask("c" * 16) == 200
+    assert counts_of("c" * 16)["requests"] == 1
     assert len(rig.application.metrics._runs) == RUNS_MAX
     assert rig.http.get(f"/wrap/{'a' * 16}").json()["requests"] == 0
     for strange in ("x", "A" * 16, "a" * 33, "..%2f..", "aaaaaaaa%2f"):

@@ -19,7 +19,9 @@ _COLUMNS = (
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
-_ERRORS = frozenset(errors.__all__) - {"LawBroken"}
+_ERRORS = frozenset((*errors.__all__, "OutputError")) - {"LawBroken"}
+# Functions that print their first argument in the user's language.
+_PRINTS = frozenset(("say", "note", "show"))
 # The command line shows no errors that only these raise.
 _OTHER_FACES = frozenset(("api", "integrations", "testing", "web"))
 _EXAMPLES = (
@@ -52,6 +54,9 @@ def _read_call(node: ast.Call, *, is_ours: bool, is_shown: bool) -> Iterator[str
     texts = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if name == "Sentence" or (is_ours and name in ("tr", "translate")) or (is_shown and name in _ERRORS):
         yield from texts
+    elif is_ours and name in _PRINTS and node.args:
+        given = [node.args[0].body, node.args[0].orelse] if isinstance(node.args[0], ast.IfExp) else node.args[:1]
+        yield from (one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str))
     elif is_ours and name == "count_things":
         yield from (f"# {text}" for text in texts[-1:])
     elif is_ours and name == "make_table":
@@ -131,14 +136,14 @@ def _list_tools() -> Iterator[str]:
 
 def list_untranslated() -> list[str]:
     """Return the places in the command line that print an English sentence which is not an argument of ``tr``."""
-    prints = {"write_line", "print_line", "note", "show", "echo", "fail", "BadParameter", "confirm"}
+    prints = {"write_line", "print_line", "echo", "fail", "BadParameter", "confirm"}
     found = []
     for path in sorted((SOURCE / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in errors.__all__ or (name not in prints and not name.endswith("Error")):
+            if name in _ERRORS or (name not in prints and not name.endswith("Error")):
                 continue
             texts = filter(_is_sentence, map(_read_literal, node.args))
             found += [f"{path.relative_to(SOURCE)}:{node.lineno} {text[:60]}" for text in texts]

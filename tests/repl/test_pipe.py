@@ -139,7 +139,7 @@ def test_an_ollama_on_this_machine_is_found(shell: Shell) -> None:
             """Say nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Tags) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
         chosen = choose_chat_model(Wanted(), {}, ollama_url=url)
         assert (chosen.model.name, chosen.why) == ("qwen3:4b", "no key is set; Ollama answers on this machine")

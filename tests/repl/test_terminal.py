@@ -235,9 +235,9 @@ def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> No
         for at in range(0, len(pasted), 8_192):
             chat.child.send(pasted[at : at + 8_192])
         chat.child.send("\x1b[201~")
-        chat.expect(f"[pasted #1: {len(pasted):,} characters]", timeout=60)
+        chat.expect(f"[pasted #1: {len(pasted):,} characters]", timeout=120)
         chat.send("")
-        chat.expect("got it", timeout=60)
+        chat.expect("got it", timeout=120)
         assert provider.requests[-1].prompt == f"look: {pasted}"
         assert chat.end() == 0
 

@@ -21,12 +21,14 @@ from typer.testing import CliRunner
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.cli.main import app as cli
+from refold.manager.notices import list_folds
 from refold.mcp.context_server import make_server
 from refold.server.api.interface import Access
 from refold.server.auth import Caller
 from refold.web.context import read_context
 from refold.web.conversation import read_moments
 from refold.web.data import list_sessions, read_overview, read_seen
+from refold.web.rows import describe_rows, make_outline
 from refold.web.sample import NAME, SamplePlayer, make_sample
 from refold.web.transfer import Bringing, bring
 from tests.effort import first_of
@@ -107,8 +109,10 @@ def check_faces(manager: ContextCompressionManager, name: str) -> None:
     text = ask_mcp(manager, name)
     assert text == ContextTools(manager, name).context_status()
     assert f"{status.tokens:,} of {status.hard:,} tokens" in text
-    assert f"{status.folded_away:,} tokens saved" in text
+    assert f"{status.folded_away:,} tokens folded away" in text
     assert f"{status.compression_count} compression" in text
+    assert f"{status.messages_folded:,} compressed" in text
+    assert status.messages_folded == sum(one.is_compressed for one in manager.ledger.read_messages(name))
 
 
 def ask_mcp(manager: ContextCompressionManager, name: str) -> str:
@@ -147,6 +151,23 @@ def test_a_session_that_was_never_compressed_says_what_was_shortened_on_arrival(
     assert f"{status.folded_away:,} tokens, by shortening outputs on arrival" in " ".join(told.split())
 
 
+def test_the_timeline_of_an_imported_session_counts_as_its_gauge_does(
+    tmp_path: Path, empty_home: Path, project_root: Path
+) -> None:
+    """A message with several tool results, each shortened on arrival, frees what it frees once."""
+    file = project_root / "examples" / "sessions" / "anthropic_thinking.json"
+    assert CliRunner().invoke(cli, ["import", str(file), "--workspace", str(tmp_path)]).exit_code == 0
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        access = open_access(manager)
+        seen = read_seen(access, "anthropic_thinking")
+        status = manager.status("anthropic_thinking")
+        assert sum(one.edit.tokens_freed for one in seen.edits) == status.folded_away > 0
+        moments = read_moments(access, seen)
+        tail = [one.tokens for one in access.ledger.read_messages("anthropic_thinking")][moments[-1].messages :]
+        assert moments[-1].tokens == pytest.approx(status.tokens - sum(tail), abs=5)
+        assert moments[0].tokens == moments[0].tokens_raw, "nothing had been shortened before the first answer"
+
+
 def test_a_process_that_only_watches_expects_the_next_compression_where_the_others_do(
     tmp_path: Path, empty_home: Path
 ) -> None:
@@ -178,6 +199,49 @@ def test_an_imported_session_has_the_same_figures_everywhere(
         assert brought.bill.tokens < 0.8 * brought.bill.tokens_raw
         assert manager.status(name).compression_count >= 1
         check_faces(manager, name)
+
+
+def test_the_size_of_a_fold_is_that_of_its_originals_on_every_face(rig: Rig) -> None:
+    """Also where it took earlier folds in, whose records were much smaller than what they stand for."""
+    dialog = make_dialog(70, words=150)
+    for stop in range(1, len(dialog) + 1, 2):
+        sent = rig.post("openai-chat", make_body("openai-chat", dialog[:stop]), x_refold_session="agent")
+    manager, access = rig.manager, open_access(rig.manager)
+    stored = manager.ledger.read_edits("agent")
+    tokens = {one.id: one.tokens for one in manager.ledger.read_messages("agent")}
+    sizes = {
+        one.edit.fold.handle: (sum(tokens[name] for name in one.edit.covers), one.edit.tokens_after)
+        for one in stored
+        if one.edit.fold is not None
+    }
+    largest = max((one.edit for one in stored), key=lambda edit: len(edit.covers))
+    assert largest.made_from, "it took earlier folds in"
+    assert largest.fold is not None
+    handle, (before, after) = largest.fold.handle, sizes[largest.fold.handle]
+    assert before > 2 * largest.tokens_before, "what was in view is much less"
+    sentence = f"{len(largest.covers):,} messages, {before:,} → {after:,} tokens"
+
+    seen = read_seen(access, "agent")
+    rows = make_outline(seen.path, seen.edits, "sees", open_folds=(), redoable=())
+    cards = {row["handle"]: row for row in describe_rows(access, seen, "sees", rows) if row["kind"] == "fold"}
+    assert (cards[handle]["before"], cards[handle]["after"]) == (before, after)
+    events = [event for event in manager.ledger.read_events("agent", limit=1_000) if event.kind == "compressed"]
+    told = {one.handle: (one.tokens_before, one.tokens_after) for event in events for one in list_folds(event)}
+    assert told == sizes
+    listed = {one["handle"]: one for one in rig.http.get("/api/sessions/agent/edits").json()["edits"]}
+    assert (listed[handle]["tokens_before"], listed[handle]["tokens_after"]) == (before, after)
+
+    place = ("--session", "agent", "--workspace", str(manager.workspace_path))
+    shown = {one["fold"]["handle"]: one for one in run_json("show", "--edits", *place) if one["fold"]}
+    assert (shown[handle]["tokens_before"], shown[handle]["tokens_after"]) == (before, after)
+    assert sentence in " ".join(CliRunner().invoke(cli, ["log", *place]).stdout.split())
+    in_view = [one for one in stored if one.edit.fold is not None and one.edit.fold.handle in cards]
+    covered = sum(sizes[one.edit.fold.handle][0] for one in in_view if one.edit.fold is not None)
+    statistics = manager.statistics("agent")
+    assert (statistics.archived, statistics.archived_tokens) == (sum(len(o.edit.covers) for o in in_view), covered)
+    assert run_json("stats", *place)["archived_tokens"] == covered
+    came = int(sent.headers["x-refold-tokens"].split("->")[0])
+    assert came == pytest.approx(manager.status("agent").tokens_original, abs=20), "the header, too, counts originals"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ if importlib.util.find_spec("nicegui") is None:
     pytest.skip("nicegui is not installed; the page's tests need it", allow_module_level=True)
 
 from refold.web.markup import _TAGS, CHARS_MAX, is_safe_link, to_lines, to_tree
+from refold.web.pages.recall import split_entries
 from refold.web.visit import clean
 
 PIECES = st.sampled_from(
@@ -134,3 +135,8 @@ def test_half_a_character_becomes_a_mark() -> None:
 def test_a_python_name_between_underscores_stays_as_it_is() -> None:
     assert to_tree("reads __init__ first") == [["p", None, ["reads ", "__init__", " first"]]]
     assert to_tree("it is __very bold__ here") == [["p", None, ["it is ", ["strong", None, ["very bold"]], " here"]]]
+
+
+def test_a_heading_with_nothing_below_it_is_not_shown() -> None:
+    page = "## One\n\n### Summary\nsaid\n\n### Key facts\n\n## Two\n\n### Key facts\n- a fact\n"
+    assert split_entries(page) == ["## Two\n\n### Key facts\n- a fact", "## One\n\n### Summary\nsaid\n"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,13 +48,32 @@ def test_dropped_files_are_replayed_and_the_saving_is_told(url: str, browser: Br
     assert "less" in said
     assert "the whole bill is" in said
     assert "coding_agent.facts.json" in said, "what could not be read is named"
-    assert "refold-bring-" not in said, "no path of the server is shown"
+    assert not re.search(r"refold-bring-|\b0000/", said), "no path of the server is shown"
     row = page.locator("tr", has_text="coding_agent")
     assert int(row.locator("[data-label=Compressions]").inner_text()) > 0
     row.locator("[data-label=Tokens]").click()  # The whole row is a link.
     page.wait_for_url("**/session?name=coding_agent")
     page.locator(".fold").first.wait_for()
     page.get_by_role("slider", name="Request to show").wait_for()
+
+
+@pytest.mark.slow
+def test_a_folder_is_dropped_anywhere_on_the_page(
+    url: str, browser: Browser, project_root: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "old sessions" / "deep"
+    folder.mkdir(parents=True)
+    shutil.copy(project_root / "examples" / "sessions" / "chat_zh.jsonl", folder)
+    page = browser.open(f"{url}/ui/")
+    page.get_by_role("heading", name="No sessions yet").wait_for()
+    drag = page.context.new_cdp_session(page)  # A synthetic event cannot carry a folder.
+    carried = {"items": [], "files": [str(folder.parent)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver"):
+        drag.send("Input.dispatchDragEvent", {"type": kind, "x": 600, "y": 700, "data": carried})
+    page.locator(".drop.over").wait_for()
+    drag.send("Input.dispatchDragEvent", {"type": "drop", "x": 600, "y": 700, "data": carried})
+    page.locator(".brought", has_text="Your last session").wait_for(timeout=120_000)
+    page.locator("tr", has_text="chat_zh").wait_for()
 
 
 @pytest.mark.slow

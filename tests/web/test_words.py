@@ -33,6 +33,13 @@ def test_both_languages_have_every_text_with_the_same_values_in_it() -> None:
         assert find_slots(english[key]) == find_slots(text), key
 
 
+@pytest.mark.parametrize("tongue", TONGUES)
+def test_no_text_is_written_twice(tongue: Tongue) -> None:
+    lines = (PAGE / "locale" / f"{tongue}.json").read_text("utf-8")
+    keys = re.findall(r'^  "([^"]+)":', lines, re.M)
+    assert sorted(keys) == sorted(set(keys)), "the later text would silently replace the earlier one"
+
+
 def find_asked(pattern: str, text: str) -> set[str]:
     """Return the keys that a source asks for, a ``*`` in the place of what it fills in."""
     return {re.sub(r"\$?\{[^}]*\}", "*", key) for key in re.findall(pattern, text)}
@@ -48,9 +55,9 @@ def test_every_text_that_a_page_asks_for_exists() -> None:
         assert found, key
 
 
-@pytest.mark.parametrize(("script", "prefix"), [("conversation", "session.talk_"), ("timeline", "session.time_")])
+@pytest.mark.parametrize(("script", "prefix"), [("conversation rows", "session.talk_"), ("timeline", "session.time_")])
 def test_every_text_that_the_browser_asks_for_exists(script: str, prefix: str) -> None:
-    source = (PAGE / "parts" / f"{script}.js").read_text("utf-8")
+    source = "".join((PAGE / "parts" / f"{name}.js").read_text("utf-8") for name in script.split())
     asked = find_asked(r'this\.say\(\s*[`"]([a-z_${}.]+)[`"]', source)
     asked |= set(re.findall(r'this\.say\([^()]*\? "([a-z_]+)" : "[a-z_]+"', source))
     asked |= set(re.findall(r'this\.say\([^()]*\? "[a-z_]+" : "([a-z_]+)"', source))

@@ -1,7 +1,7 @@
-"""File tools: read, list, search and write in one workspace. Only writing needs approval.
+"""File tools and the shell tool: read, list, search and write files of a workspace, and run commands in it.
 
-Every output, scan and walk has a limit and reports when it is reached. The search runs in its own process
-(``search``), because a model's regular expression may run for ever and could not be stopped in this one.
+Writing and running need approval. Every output, scan and walk has a limit and reports when it is reached. The search
+runs in its own process (``workspace``): a model's regular expression may run for ever and could not be stopped here.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class FileTools:
         if len(pattern) > PATTERN_CHARS_MAX:
             raise ConfigError(f"the pattern has more than {PATTERN_CHARS_MAX} characters")
         self.workspace.find(path)
-        wish = {"root": str(self.workspace.root), "path": path, "pattern": pattern, "files": files}
-        found = await _search_apart(json.dumps(wish).encode(), SEARCH_S)
+        request = {"root": str(self.workspace.root), "path": path, "pattern": pattern, "files": files}
+        found = await _search_apart(json.dumps(request).encode(), SEARCH_S)
         if found is None:
             return f"the search took longer than {SEARCH_S:g} s and was stopped; give a simpler pattern or one folder"
         return found or f"nothing matches {pattern[:100]!r}"
@@ -169,7 +169,7 @@ def _count_lines(file: BinaryIO) -> str:
     return f"{count:,}" if count else ""
 
 
-async def _search_apart(wish: bytes, seconds: float) -> str | None:
+async def _search_apart(request: bytes, seconds: float) -> str | None:
     """Run a search in its own process; return None if it timed out."""
     # -P: a workspace folder named like one of our modules must not be imported.
     process = await asyncio.create_subprocess_exec(
@@ -183,7 +183,7 @@ async def _search_apart(wish: bytes, seconds: float) -> str | None:
     )
     try:
         async with asyncio.timeout(seconds):
-            output, _ = await process.communicate(wish)
+            output, _ = await process.communicate(request)
     except TimeoutError:
         return None
     finally:

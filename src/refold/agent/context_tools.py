@@ -200,7 +200,7 @@ class ContextTools:
     @property
     def texts(self) -> Texts:
         """Our sentences in the language of the conversation."""
-        return texts_in(self.find_language())
+        return Texts(self.find_language())
 
     def find_language(self) -> Language:
         """Return the language of the conversation as a whole, unless the settings name one."""
@@ -260,6 +260,17 @@ class Texts:
         return self._say("The query is empty; give a few words to look for.", "查询为空，请给出要查找的词。")
 
     @property
+    def no_room(self) -> str:
+        return self._say(
+            "There is no room in the context for more of the originals in this turn. Answer with what you have.",
+            "本轮的上下文里没有空间再显示更多原文。请用已有的内容作答。",
+        )
+
+    @property
+    def one_at_a_time(self) -> str:
+        return self._say("Too many calls in one answer; ask again for this one.", "一次回答中的调用太多，请单独再查。")
+
+    @property
     def nothing_to_compress(self) -> str:
         return self._say("Nothing to compress.", "无需压缩。")
 
@@ -272,16 +283,15 @@ class Texts:
 
     def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
         """Return configuration and statistics, one per line."""
-        saved = now.folded_away
         listed = ", ".join(f"{name} {_show(value)}" for name, value in values.items())
         zh = "，".join(f"{_LABELS[name]} {_show(value, is_chinese=True)}" for name, value in values.items())
-        hidden = now.messages - now.messages_in_view
+        figures = f"{now.messages_folded:,} compressed, {now.folded_away:,} tokens folded away."
         return [
             self._say(f"Configuration: {listed}.", f"配置：{zh}。"),
             self._say(
-                f"Statistics: {count_things(now.messages, 'message')}, {max(0, hidden):,} compressed, "
-                f"{saved:,} tokens saved.",
-                f"统计：总消息数 {now.messages:,}，已压缩 {max(0, hidden):,} 条，节省 {saved:,} 词元。",
+                f"Statistics: {count_things(now.messages, 'message')}, {figures}",
+                f"统计：总消息数 {now.messages:,}，已压缩 {now.messages_folded:,} 条，"
+                f"已折叠 {now.folded_away:,} 词元。",
             ),
         ]
 
@@ -367,12 +377,13 @@ class Texts:
             pieces.append(f"{head}\n{body}")
         return "\n\n".join(pieces)
 
-    def recalled(self, query: str, found: Sequence[tuple[str, str, str]]) -> str:
-        """Return passages that were found, each with its handle."""
+    def recalled(
+        self, query: str, found: Sequence[tuple[str, str, str]], reader: str = "context_expand(handle)"
+    ) -> str:
+        """Return passages that were found, each with its handle; ``reader`` is the call that reads on."""
         head = self._say(
-            f"{count_things(len(found), 'passage')} for {query[:80]!r}; "
-            "context_expand(handle) gives the whole original.",
-            f"“{query[:80]}”共 {len(found):,} 段；context_expand(handle) 可读全文。",
+            f"{count_things(len(found), 'passage')} for {query[:80]!r}; {reader} gives the whole original.",
+            f"“{query[:80]}”共 {len(found):,} 段；{reader} 可读全文。",
         )
         return "\n\n".join([head, *(f"⟨{handle}⟩ {role}\n{text}" for handle, role, text in found)])
 
@@ -412,11 +423,3 @@ class Texts:
 def tell_change(freed: int) -> str:
     """Return a change in size: ``−2,046``, or ``+8`` if the summary is longer than its source."""
     return f"−{freed:,}" if freed >= 0 else f"+{-freed:,}"
-
-
-_ENGLISH, _CHINESE = Texts("en"), Texts("zh")
-
-
-def texts_in(language: Language) -> Texts:
-    """Return the sentences in a language."""
-    return _CHINESE if language == "zh" else _ENGLISH

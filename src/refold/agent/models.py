@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from refold.agent.tools import Tool
 from refold.errors import ConfigError, Sentence
 from refold.formats.translate import can_translate, translate_messages, translate_tools
 from refold.llm import anthropic, openai
@@ -21,7 +19,7 @@ from refold.llm.choose import Endpoint, read_endpoint
 from refold.llm.client import WRITINGS
 from refold.llm.errors import show_url
 from refold.llm.openai import LocalModel, OpenAIModel, find_local_model
-from refold.llm.port import ChatModel, ChatReply, ChatRequest, Delta, ToolResult
+from refold.llm.port import ChatModel, ChatReply, ChatRequest, Delta
 from refold.tokens.models import normalize_name
 
 OLLAMA_URL = "http://127.0.0.1:11434"
@@ -76,9 +74,8 @@ def choose_chat_model(
         return Chosen(
             OpenAIModel(found[0], "", f"{ollama_url}/v1"), Sentence("no key is set; Ollama answers on this machine")
         )
-    local = _find_local() if takes_local else None
-    if local is not None:
-        return local
+    if takes_local and (local := find_local_model()) is not None:
+        return Chosen(local, Sentence("no key is set and no Ollama runs; the small local model is installed"))
     raise ConfigError(NO_MODEL)
 
 
@@ -87,15 +84,6 @@ def _tell_variable(endpoint: Endpoint, values: Mapping[str, str]) -> str:
     if len(names) == 1:
         return Sentence("{name} is set", name=names[0])
     return Sentence("{first} and {second} are set", first=names[0], second=names[1])
-
-
-def _find_local() -> Chosen | None:
-    model = find_local_model()
-    return (
-        Chosen(model, Sentence("no key is set and no Ollama runs; the small local model is installed"))
-        if model
-        else None
-    )
 
 
 def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str = "") -> ChatModel:
@@ -160,7 +148,10 @@ class Translated:
         self.model = model
         self.wire = wire
         self.name = model.name
-        self._writing = WRITINGS[wire]
+        self.aclose = model.aclose
+        writing = WRITINGS[wire]
+        self.write_tools, self.write_user = writing.write_tools, writing.write_user
+        self.write_answer, self.write_results = writing.write_answer, writing.write_results
 
     @property
     def source(self) -> str:
@@ -185,29 +176,8 @@ class Translated:
             tools=translate_tools(request.tools, self.wire, self.model.wire),
         )
         async for item in self.model.stream(theirs):
-            yield self._translate_reply(item) if isinstance(item, ChatReply) else item
-
-    def _translate_reply(self, reply: ChatReply) -> ChatReply:
-        # A single assistant message stays a single one.
-        message = translate_messages([reply.message], self.model.wire, self.wire)[-1]
-        return replace(reply, message=message)
-
-    def write_tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
-        """Return tools in the session's format."""
-        return self._writing.write_tools(tools)
-
-    def write_user(self, text: str) -> dict[str, Any]:
-        """Return a user's message."""
-        return self._writing.write_user(text)
-
-    def write_answer(self, text: str) -> dict[str, Any]:
-        """Return an assistant's message that is text alone."""
-        return self._writing.write_answer(text)
-
-    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-        """Return the messages that carry the results of one step's calls."""
-        return self._writing.write_results(results)
-
-    async def aclose(self) -> None:
-        """Close connections; the next request opens them again."""
-        await self.model.aclose()
+            if isinstance(item, ChatReply):
+                # A single assistant message stays a single one.
+                message = translate_messages([item.message], self.model.wire, self.wire)[-1]
+                item = replace(item, message=message)
+            yield item

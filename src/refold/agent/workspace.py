@@ -168,9 +168,9 @@ def _search_file(workspace: Workspace, name: str, matches: re.Pattern[str]) -> I
 
 
 def main() -> None:
-    """Search for what the standard input says."""
-    wish = json.loads(sys.stdin.buffer.read())
-    for line in search(Workspace(wish["root"]), wish["path"], wish["pattern"], wish["files"]):
+    """Answer the search request on standard input."""
+    request = json.loads(sys.stdin.buffer.read())
+    for line in search(Workspace(request["root"]), request["path"], request["pattern"], request["files"]):
         sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
 
 

@@ -45,6 +45,8 @@ EXIT_CODES = {
 
 # Errors of the command-line parser, which has them in English only.
 _USAGE = (
+    "no such command {rest}; did you mean {near}?",
+    "no such option: {rest} (Possible options: {near})",
     "no such command {rest}",
     "no such option: {rest}",
     "missing argument {rest}",
@@ -173,8 +175,9 @@ def _fail_usage(error: Exception) -> int:
         typer.echo(message, err=True)
         return 2
     message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you", "; did you")
-    hint = "unexpected extra argument" in message and _takes_session(context)
-    message = _translate_usage(message) + (tr("; name a session with --session") if hint else "")
+    takes_session = context is not None and any(param.name == "session" for param in context.command.params)
+    hint = tr("; name a session with --session") if "unexpected extra argument" in message and takes_session else ""
+    message = _translate_usage(message) + hint
     if find_language() == "zh" and not _CHINESE.search(message):
         message = f"{translate('invalid command line')}：{message}"
     fail(message, 2)
@@ -192,10 +195,6 @@ def _translate_usage(message: str) -> str:
         if found is not None:
             return tr(template, **{name: _translate_usage(value) for name, value in found.groupdict().items()})
     return message
-
-
-def _takes_session(context: Any) -> bool:
-    return context is not None and any(param.name == "session" for param in context.command.params)
 
 
 def _accept_any_character() -> None:
@@ -295,17 +294,13 @@ class PlainGroup(_PlainHelp, TyperGroup):
 
     def format_options(self, ctx: Context, formatter: Formatter) -> None:
         if ctx.parent is None:
-            _write_panels(self, ctx, formatter)
+            width = max(len(name) for names in PANELS.values() for name in names)
+            for title, names in PANELS.items():
+                _write_commands(self, ctx, formatter, title=title, names=names, width=width)
             super().format_options(ctx, formatter)
         else:
             super().format_options(ctx, formatter)
             _write_commands(self, ctx, formatter, title="Commands", names=self.list_commands(ctx))
-
-
-def _write_panels(group: TyperGroup, ctx: Context, formatter: Formatter) -> None:
-    width = max(len(name) for names in PANELS.values() for name in names)
-    for title, names in PANELS.items():
-        _write_commands(group, ctx, formatter, title=title, names=names, width=width)
 
 
 def _write_commands(

@@ -14,7 +14,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace, complete_session
-from refold.cli.output import tr, use_language
+from refold.cli.output import use_language
 from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _run_chat(request: ChatArguments) -> None:
     folder = Path(request.workspace)
     if not folder.is_dir():
         raise ConfigError(
-            tr("{workspace!r} is not a folder; --workspace names the folder to work in", workspace=request.workspace)
+            "{workspace!r} is not a folder; --workspace names the folder to work in", workspace=request.workspace
         )
     is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not request.once and not request.prompt
     if is_typed:
@@ -156,7 +156,7 @@ async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -
     with make_screen() as screen:
         await keyboard.print_above(lambda: greet(screen, chat, is_typed=True))
         await talk(chat, screen, keyboard, reading)
-        screen.note(tr("continue with: refold chat --session {session_id}", session_id=shlex.quote(chat.session_id)))
+        screen.note("continue with: refold chat --session {session_id}", session_id=shlex.quote(chat.session_id))
 
 
 def _answer_pipe(request: ChatArguments, session: ChatSession) -> None:
@@ -188,9 +188,7 @@ def find_partner(request: ChatArguments, folder: Path) -> Partner:
     origin = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
     request = request.fill(read_block(ChatBlock, folder))
     if request.summaries not in ("", "auto", "extract", "llm"):
-        raise ConfigError(
-            tr("--summaries is {summaries!r}; give auto, llm or extract", summaries=request.summaries[:40])
-        )
+        raise ConfigError("--summaries is {summaries!r}; give auto, llm or extract", summaries=request.summaries[:40])
     summariser = None if request.summaries in ("", "auto") else request.summaries
     config = load_config(folder, call={"preset": request.preset, "summariser": summariser})
     use_language(config.language)
@@ -221,7 +219,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     if request.resume and not name:
         name = find_newest(manager.ledger) or ""
         if not name:
-            raise ConfigError(tr("there is no session to resume here; start one without --resume"))
+            raise ConfigError("there is no session to resume here; start one without --resume")
     groups = [one.strip() for one in request.tools.split(",") if one.strip()]
     return ChatSession(
         manager,
@@ -260,7 +258,7 @@ def _need_keyboard() -> None:
         import prompt_toolkit  # noqa: F401
     except ImportError:
         raise ConfigError(
-            tr("a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once")
+            "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
         ) from None
 
 

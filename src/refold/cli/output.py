@@ -1,8 +1,8 @@
 """Shared output of the commands: words, lines and tables for people, JSON for programs, result files, progress.
 
 The words are English or Chinese: ``language`` of the settings, else the locale. An English sentence is written where it
-is printed, as the argument of ``tr``; ``locale/zh.json`` has each sentence in Chinese, under its English template. A
-test fails if one is missing, unused, or names other values. Answers of the context tools follow the conversation.
+is printed or raised (``say``, ``note``, ``tr``, an error); ``locale/zh.json`` has each one in Chinese under its English
+template, and a test compares the two. Answers of the context tools follow the conversation.
 
 Conversation text is printed as text: control characters cannot move the cursor, and markup in it has no effect. Results
 are written to a temporary file and renamed, so that no reader sees half of one. rich is imported where it is used,
@@ -16,7 +16,6 @@ import gzip
 import json
 import os
 import re
-import secrets
 import sys
 import textwrap
 import threading
@@ -28,6 +27,8 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from refold.errors import RefoldError, Sentence
 
@@ -188,6 +189,17 @@ def describe_share(before: int, after: int) -> str:
     return f"−{text}" if share > 0 else f"+{text}"
 
 
+def shorten_tokens(tokens: int) -> str:
+    """Return a short form of a number of tokens: 940, 7.8k, 128k, 1.05M."""
+    if tokens < 1_000:
+        return str(tokens)
+    if tokens < 9_950:
+        return f"{tokens / 1_000:.1f}k"
+    if tokens < 999_500:
+        return f"{tokens / 1_000:.0f}k"
+    return f"{tokens / 1_000_000:.2f}M"
+
+
 def name_scope(session: str | None) -> str:
     """Return the phrase for where a command looked: the session that changed last may not be the intended one."""
     if session is None:
@@ -198,6 +210,16 @@ def name_scope(session: str | None) -> str:
 def write_line(text: str) -> None:
     """Print one line on standard output."""
     print_line(make_console(err=False), clean_line(text, 1_000))
+
+
+def say(template: str, /, **values: object) -> None:
+    """Print a sentence on standard output, in the user's language."""
+    write_line(tr(template, **values))
+
+
+def note(template: str, /, **values: object) -> None:
+    """Print a sentence that is not part of the result on standard error, in the user's language."""
+    typer.echo(tr(template, **values), err=True)
 
 
 def format_time(seconds: float) -> str:
@@ -274,55 +296,46 @@ def refuse_same_file(source: str, target: str | None, option: str = "--out") -> 
     with contextlib.suppress(OSError):
         if there.exists() and here.exists() and here.samefile(there):
             raise OutputError(
-                tr(
-                    "{option} {target} is the input file, which is never changed; name another file",
-                    option=option,
-                    target=target,
-                )
+                "{option} {target} is the input file, which is never changed; name another file",
+                option=option,
+                target=target,
             )
 
 
-def write_result(content: bytes, target: str | None, option: str = "--out") -> None:
-    """Write a result to standard output, or atomically to a file; ``option`` is the option that named the file."""
+def write_result(content: bytes, target: str | None, option: str = "--out", *, new_mode: int = 0o666) -> None:
+    """Write a result to standard output, or atomically to a file; ``option`` is the option that named the file.
+
+    A new file gets the permissions ``new_mode`` as far as the user's mask allows; an existing one keeps its own.
+    """
     if target is None or target == "-":
         if sys.stdout is None:
-            raise OutputError(tr("standard output is closed; name a file with {option}", option=option))
+            raise OutputError("standard output is closed; name a file with {option}", option=option)
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
     path = Path(target)
     try:
         if path.is_dir():
-            raise OutputError(tr("{option} {target} is a folder; name a file in it", option=option, target=target))
+            raise OutputError("{option} {target} is a folder; name a file in it", option=option, target=target)
         if target.endswith(".gz"):
             content = gzip.compress(content, mtime=0)
         if path.exists() and not path.is_file():
             path.write_bytes(content)  # A device or a pipe cannot be replaced by renaming.
             return
-        _replace_file(path.resolve(), content)
+        from refold.offload import write_whole
+
+        path = path.resolve()  # A link keeps pointing to the file, and the file keeps its permissions.
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        write_whole(path, content, mode=new_mode if mode is None else mode)
+        if mode is not None:
+            path.chmod(mode)
     except OSError as error:
         raise OutputError(
-            tr(
-                "{option} {target} cannot be written: {strerror}",
-                option=option,
-                target=target,
-                strerror=error.strerror or error,
-            )
+            "{option} {target} cannot be written: {strerror}",
+            option=option,
+            target=target,
+            strerror=error.strerror or error,
         ) from None
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically; a new file gets the permissions of the user's umask."""
-    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        if path.exists():
-            temporary.chmod(path.stat().st_mode & 0o777)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -26,12 +26,13 @@ from refold.cli.output import (
     clean_line,
     make_console,
     name_scope,
+    note,
     print_line,
+    say,
     strip_controls,
     tr,
     translate,
     write_json,
-    write_line,
 )
 from refold.errors import FormatError, HandleUnknown
 
@@ -74,13 +75,7 @@ def recall(
         return
     if not found:
         elsewhere = "" if everywhere else tr("; --all searches every session of the workspace")
-        write_line(
-            tr(
-                "nothing was found{name_scope}; try other words{elsewhere}",
-                name_scope=name_scope(name),
-                elsewhere=elsewhere,
-            )
-        )
+        say("nothing was found{scope}; try other words{elsewhere}", scope=name_scope(name), elsewhere=elsewhere)
     console = make_console(err=False)
     for one in found:
         console.print(_format_result(one, with_session=everywhere), soft_wrap=True)
@@ -128,22 +123,15 @@ def expand(
         write_json({**asdict(page), "text": text, "next_offset": page.next_offset})
         return
     if offset and offset >= page.total:
-        typer.echo(
-            tr(
-                "--offset {offset} is past the end; the original has {total:,} characters",
-                offset=offset,
-                total=page.total,
-            ),
-            err=True,
+        note(
+            "--offset {offset} is past the end; the original has {total:,} characters", offset=offset, total=page.total
         )
         return
     # A pipe gets the exact original; a terminal would obey control sequences in it.
     typer.echo(strip_controls(text) if sys.stdout.isatty() else text, color=True)
     if page.next_offset is not None:
         shown = tr("characters {start}–{stop} of {total}", start=page.offset, stop=page.next_offset, total=page.total)
-        typer.echo(
-            tr("{shown}; continue with --offset {next_offset}", shown=shown, next_offset=page.next_offset), err=True
-        )
+        note("{shown}; continue with --offset {next_offset}", shown=shown, next_offset=page.next_offset)
 
 
 def _find_session(manager: ContextCompressionManager, newest: str, handle: str) -> str:
@@ -152,7 +140,7 @@ def _find_session(manager: ContextCompressionManager, newest: str, handle: str) 
         with contextlib.suppress(HandleUnknown):
             manager.recalling.expand(row.id, handle, 0, 0)
             if row.id != newest:
-                typer.echo(tr("found in session {id}", id=clean_line(row.id, 200)), err=True)
+                note("found in session {id}", id=clean_line(row.id, 200))
             return row.id
     return newest  # Expanding there raises HandleUnknown.
 
@@ -176,7 +164,7 @@ def facts(
         write_json([asdict(fact) for fact in known])
         return
     if not known:
-        write_line(tr("no facts are known{name_scope} yet", name_scope=name_scope(name)))
+        say("no facts are known{scope} yet", scope=name_scope(name))
     console = make_console(err=False)
     for fact in known:
         for line in _format_fact(fact).split("\n"):
@@ -207,10 +195,10 @@ def memory(
         page = manager.md_sync.read(chosen) if chosen else None
     if date is not None and page is None:
         known = tr("the newest are {dates}", dates=", ".join(dates[-5:])) if dates else tr("there are no pages yet")
-        raise FormatError(tr("there is no page of {date}; {known}", date=date, known=known))
+        raise FormatError("there is no page of {date}; {known}", date=date, known=known)
     if as_json:
         write_json({"date": chosen, "dates": dates, "page": page})
     elif page is None:
-        write_line(tr("no pages yet: the first compression of a session writes one"))
+        say("no pages yet: the first compression of a session writes one")
     else:
         sys.stdout.buffer.write(page.encode("utf-8", "backslashreplace"))

@@ -5,8 +5,8 @@ Only hashes of keys are stored; a key is printed once, when it is created.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 
 from refold.cli.app import PlainTyper, app, format_examples
 from refold.cli.input import AsJson, Preset, Workspace, open_workspace
-from refold.cli.output import tr, use_language, write_json
+from refold.cli.output import note, use_language, write_json
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from refold.server.auth import KeyRing
 
 keys = PlainTyper(help="Manage the keys of the gateway: add, list, revoke.")
-
-
-@dataclass(frozen=True, slots=True)
-class ServeRequest:
-    """The command's arguments; None where the settings decide."""
-
-    workspace: str = "."
-    host: str | None = None
-    port: int | None = None
-    openai_upstream: str | None = None
-    anthropic_upstream: str | None = None
-    cache_marks: str | None = None
-    preset: str | None = None
-    arrival: bool | None = None
-    quiet: bool = False
 
 
 @app.command(
@@ -74,49 +59,41 @@ def serve(
     Requests are compressed when they have to be, and passed through unchanged otherwise. A workspace folder that does
     not exist is created.
     """
-    request = ServeRequest(
-        workspace, host, port, openai_upstream, anthropic_upstream, cache_marks, preset, arrival, quiet
-    )
-    _serve(request)
+    given = {"host": host, "port": port, "openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
+    _serve(workspace, preset, {**given, "cache_marks": cache_marks, "arrival": arrival}, quiet=quiet)
 
 
-def _serve(request: ServeRequest) -> None:
+def _serve(workspace: str, preset: str | None, given: Mapping[str, object], *, quiet: bool) -> None:
     """Serve until SIGINT or SIGTERM; requests in progress are finished first."""
     try:
-        Path(request.workspace).mkdir(parents=True, exist_ok=True)
+        Path(workspace).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise ConfigError(
-            tr("{workspace!r} is not a folder; --workspace names a folder", workspace=request.workspace)
-        ) from None
+        raise ConfigError("{workspace!r} is not a folder; --workspace names a folder", workspace=workspace) from None
     except OSError as error:
         raise ConfigError(
-            tr(
-                "{workspace!r} cannot be created: {strerror}",
-                workspace=request.workspace,
-                strerror=error.strerror or error,
-            )
+            "{workspace!r} cannot be created: {strerror}", workspace=workspace, strerror=error.strerror or error
         ) from None
     from refold.server.monitoring import set_up_logs
     from refold.server.serve import make_server, open_socket, tune_process
 
-    set_up_logs("warning" if request.quiet else "info")
-    application = make_application(request)
+    set_up_logs("warning" if quiet else "info")
+    application = make_application(workspace, preset, given)
     server = make_server(application)
     settings = application.settings
     bound = open_socket(settings.host, settings.port)
     port = bound.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    typer.echo(tr("refold serves on http://{host}:{port}", host=host, port=port), err=True)
+    note("refold serves on http://{host}:{port}", host=host, port=port)
     if application.page is None:
-        typer.echo(tr("  no web page; install it with: pip install 'refold[web]'"), err=True)
+        note("  no web page; install it with: pip install 'refold[web]'")
     else:
-        typer.echo(tr("  open it in a browser to see sessions, folds and statistics"), err=True)
+        note("  open it in a browser to see sessions, folds and statistics")
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()
     with application.announce(_name_locally(settings.host, port)):
         server.run(sockets=[bound])
-    typer.echo(tr("refold stopped"), err=True)
+    note("refold stopped")
 
 
 def _name_locally(host: str, port: int) -> str:
@@ -127,38 +104,34 @@ def _name_locally(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_page: bool = True) -> Application:
-    """Return the gateway of a request; ``keys`` replaces the keys of the workspace."""
+def make_application(
+    workspace: str,
+    preset: str | None = None,
+    given: Mapping[str, object] | None = None,
+    *,
+    keys: KeyRing | None = None,
+    has_page: bool = True,
+) -> Application:
+    """Return the gateway of a workspace; ``given`` are settings of the command line, ``keys`` replaces its keys."""
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
     from refold.server.settings import can_ask_model, choose_summariser, load_settings, settle_arrival
 
-    settings = load_settings(
-        request.workspace,
-        host=request.host,
-        port=request.port,
-        openai_upstream=request.openai_upstream,
-        anthropic_upstream=request.anthropic_upstream,
-        cache_marks=request.cache_marks,
-        arrival=request.arrival,
-    )
-    config = load_config(request.workspace, call={"preset": request.preset})
+    settings = load_settings(workspace, **given or {})
+    config = load_config(workspace, call={"preset": preset})
     use_language(config.language)
     if config.summariser == "llm" and not can_ask_model(config, settings):
-        typer.echo(
-            tr(
-                "summariser is llm, but the gateway may ask no model, so rules write the summaries; set compact_model "
-                "and its key, REFOLD_OPENAI_KEY or REFOLD_ANTHROPIC_KEY, or gateway.summaries: client"
-            ),
-            err=True,
+        note(
+            "summariser is llm, but the gateway may ask no model, so rules write the summaries; set compact_model "
+            "and its key, REFOLD_OPENAI_KEY or REFOLD_ANTHROPIC_KEY, or gateway.summaries: client"
         )
     config = settle_arrival(config, is_on=settings.arrival)
-    manager = ContextCompressionManager(choose_summariser(config, settings), request.workspace)
+    manager = ContextCompressionManager(choose_summariser(config, settings), workspace)
     if config.tune == "auto":
         from refold.tuning import watch
 
-        watch(manager, request.workspace)
+        watch(manager, workspace)
     return Application(manager, settings, keys=keys, make_page=_find_page() if has_page else None)
 
 
@@ -187,7 +160,7 @@ def add_key(
     if as_json:
         write_json({"id": stored.id, "tenant": stored.tenant, "key": key})
         return
-    typer.echo(tr("key {id} of {tenant}; it is not shown again:", id=stored.id, tenant=stored.tenant), err=True)
+    note("key {id} of {tenant}; it is not shown again:", id=stored.id, tenant=stored.tenant)
     typer.echo(key)
 
 
@@ -201,7 +174,7 @@ def list_keys(workspace: Workspace = "", as_json: AsJson = False) -> None:
         write_json([{name: value for name, value in asdict(one).items() if name != "hash"} for one in found])
         return
     if not found:
-        typer.echo(tr("there are no keys; create one with: refold key add TENANT"), err=True)
+        note("there are no keys; create one with: refold key add TENANT")
     for one in found:
         made = datetime.fromtimestamp(one.created_at, UTC).strftime("%Y-%m-%d %H:%M")
         typer.echo(f"{one.id}  {made}  {one.tenant}")
@@ -221,7 +194,7 @@ def revoke_key(
         write_json([{"id": one.id, "tenant": one.tenant} for one in revoked])
         return
     for one in revoked:
-        typer.echo(tr("revoked {id} of {tenant}", id=one.id, tenant=one.tenant), err=True)
+        note("revoked {id} of {tenant}", id=one.id, tenant=one.tenant)
 
 
 @app.command(epilog=format_examples("claude mcp add refold -- refold mcp"))
@@ -249,18 +222,18 @@ def mcp(
     session, host, port = session or settings.session, host or settings.host, port or settings.port
     if http and not is_local_host(host):
         raise ConfigError(
-            tr("--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80])
+            "--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80]
         )
     try:
         from refold.mcp.context_server import make_server, serve_http, serve_stdio
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
-        raise ConfigError(tr("{name} is not installed; pip install 'refold[mcp]'", name=error.name)) from None
+        raise ConfigError("{name} is not installed; pip install 'refold[mcp]'", name=error.name) from None
     with open_workspace(workspace) as manager:
         server = make_server(manager, session)
         if http:
-            typer.echo(tr("refold serves MCP on http://{host}:{port}/mcp", host=host, port=port), err=True)
+            note("refold serves MCP on http://{host}:{port}/mcp", host=host, port=port)
             serve_http(server, host, port)
         else:
             serve_stdio(server)

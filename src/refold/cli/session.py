@@ -30,6 +30,7 @@ from refold.cli.output import (
     format_time,
     make_console,
     make_table,
+    say,
     say_reason,
     tr,
     translate,
@@ -60,7 +61,7 @@ def show(
 ) -> None:
     """Show a session as the model sees it, its originals, or its edits."""
     if view + originals + edits > 1:
-        raise ConfigError(tr("pass only one of --view, --originals and --edits"))
+        raise ConfigError("pass only one of --view, --originals and --edits")
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session)
         if name is None:
@@ -91,23 +92,18 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
             Text(_read_item(item), style="dim" if item.edits else ""),
         )
     make_console(err=False).print(table)
-    write_line(
-        tr(
-            "{messages:,} messages, {messages_in_view:,} in view; {tokens:,} of {hard:,} tokens ({share:.0f} %), "
-            "counted by {counter}",
-            messages=status.messages,
-            messages_in_view=status.messages_in_view,
-            tokens=status.tokens,
-            hard=status.hard,
-            share=status.share * 100,
-            counter=status.counter,
-        )
+    say(
+        "{messages}, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} tokens "
+        "({share:.0f} %), counted by {status.counter}",
+        messages=count_things(status.messages, "message"),
+        status=status,
+        share=status.share * 100,
     )
     if status.folded_away and not status.compression_count:
-        write_line(tr("{tokens:,} tokens folded away by shortening outputs on arrival", tokens=status.folded_away))
+        say("{tokens:,} tokens folded away by shortening outputs on arrival", tokens=status.folded_away)
     elif status.compression_count:
         done = count_things(status.compression_count, "compression")
-        write_line(tr("{tokens:,} tokens folded away in {done}", tokens=status.folded_away, done=done))
+        say("{tokens:,} tokens folded away in {done}", tokens=status.folded_away, done=done)
     write_line(say_reason(status.stopped) if status.stopped else status.ahead.tell(find_language()))
 
 
@@ -122,7 +118,7 @@ def _mark_item(item: Item) -> str:
 
 def _read_item(item: Item) -> str:
     texts = (f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in item.parts)
-    return clean_line(" ".join(texts), 200)
+    return clean_line(" ".join(texts), 200) or f"({', '.join(part.kind for part in item.parts)})"
 
 
 def _show_originals(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
@@ -147,7 +143,7 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
         )
     make_console(err=False).print(table)
     folded = sum(one.is_compressed for one in stored)
-    write_line(tr("{stored:,} messages; {folded:,} are folded (dim)", stored=len(stored), folded=folded))
+    say("{stored:,} messages; {folded:,} are folded (dim)", stored=len(stored), folded=folded)
 
 
 def _read_words(one: StoredMessage, chars_max: int) -> str:
@@ -188,13 +184,19 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
     if as_json:
         write_json(
             [
-                {**describe(one.edit), "batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
+                {
+                    **describe(one.edit),
+                    "tokens_before": one.edit.tokens_original,
+                    "batch": one.batch_id,
+                    "is_active": one.is_active,
+                    "created_at": one.created_at,
+                }
                 for one in stored
             ]
         )
         return
     if not stored:
-        write_line(tr("no edits: the model sees every original"))
+        say("no edits: the model sees every original")
         return
     table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
     shown = {edit.id for item in manager.read_view(session) for edit in item.edits}
@@ -282,7 +284,7 @@ def pin(
     from refold.conversation.message import mark
 
     if off and handle is None:
-        raise ConfigError(tr("--off needs the handle to unpin; 'refold pin' lists the pinned messages"))
+        raise ConfigError("--off needs the handle to unpin; 'refold pin' lists the pinned messages")
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         if handle is not None:
@@ -318,7 +320,7 @@ def delete(session: SessionRequired, yes: Yes = False, workspace: Workspace = ""
     if as_json:
         write_json({"deleted": session, "messages": status.messages})
     else:
-        write_line(tr("deleted {session!r} with {count}", session=session, count=count))
+        say("deleted {session!r} with {count}", session=session, count=count)
 
 
 @app.command()
@@ -348,14 +350,14 @@ def forget(
         if forgotten.sections
         else ""
     )
-    write_line(tr("forgot {messages}{pages}", messages=count_things(forgotten.messages, "message"), pages=pages))
+    say("forgot {messages}{pages}", messages=count_things(forgotten.messages, "message"), pages=pages)
     for warning in forgotten.warnings:
-        write_line(tr("warning: {warning}", warning=warning))
+        say("warning: {warning}", warning=warning)
 
 
 def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError(tr("not a terminal: pass --yes to confirm"))
+        raise ConfigError("not a terminal: pass --yes to confirm")
     typer.confirm(clean_line(question, 300), abort=True, err=True)

@@ -25,12 +25,12 @@ from refold.cli.output import (
     format_time,
     make_console,
     make_table,
+    say,
     say_reason,
     show_pairs,
     tr,
     translate,
     write_json,
-    write_line,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
     """Show the events of a session, oldest first."""
     from rich.text import Text
 
-    from refold.manager.notices import describe_fields, read_all_events
+    from refold.ledger.port import read_all_events
+    from refold.manager.notices import describe_fields
 
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session)
@@ -163,7 +164,7 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
         )
         return
     if not events:
-        write_line(tr("this session has messages but no events yet"))
+        say("this session has messages but no events yet")
         return
     table = make_table("when", "what", "tokens", "why", wide=("why",), wraps=True)
     for event in events:
@@ -179,11 +180,22 @@ def _describe_tokens(event: Event) -> str:
 
 def _describe_reason(event: Event) -> str:
     from refold.conversation.reason import read_reason
+    from refold.manager.notices import list_folds
 
     stages = event.fields.get("stages")
     by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
     reason = say_reason(read_reason(event.fields.get("reason")))
-    return f"{reason} ({by})" if by else reason
+    folds = [
+        tr(
+            "{handle}: {count:,} messages, {before:,} → {after:,} tokens",
+            handle=f"⟨{one.handle}⟩",
+            count=one.messages,
+            before=one.tokens_before,
+            after=one.tokens_after,
+        )
+        for one in list_folds(event)
+    ]
+    return "; ".join([f"{reason} ({by})" if by else reason, *folds])
 
 
 @app.command()
@@ -205,32 +217,26 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
     rows = [
         (
             "compressions",
-            tr(
-                "{all:,} ({manual:,} by hand, {undone:,} undone)",
-                all=found.compressions,
-                manual=found.manual,
-                undone=found.undone,
-            ),
-        ),
-        ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}"),
-        ("archived", tr("{count:,} messages", count=found.archived)),
-        ("postponed", tr("{count:,} that would not have paid off yet", count=found.waited)),
-        (
-            "other",
-            tr(
-                "{skipped:,} skipped, {failed:,} failed, {warned:,} warnings",
-                skipped=found.skipped,
-                failed=found.failed,
-                warned=found.warned,
-            ),
+            tr("{all:,} ({one.manual:,} by hand, {one.undone:,} undone)", all=found.compressions, one=found),
         ),
     ]
     away = tr("{count:,} tokens", count=folded)
-    if folded and not found.compressions:
-        away = tr("{count:,} tokens, by shortening outputs on arrival", count=folded)
-    rows[2:2] = [("folded away", away), *_list_bill(bill)]
     if found.compressions:
-        rows[1] = ("tokens", f"{rows[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
+        share = describe_share(found.tokens_before, found.tokens_after)
+        rows.append(("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}  {share}"))
+    elif folded:
+        away = tr("{count:,} tokens, by shortening outputs on arrival", count=folded)
+    rows += [("folded away", away), *_list_bill(bill)]
+    if found.archived:
+        size = tr("{count:,} messages", count=found.archived)
+        if found.archived_tokens:
+            size = tr("{one.archived:,} messages, {one.archived_tokens:,} tokens", one=found)
+        rows.append(("archived", size))
+    if found.waited:
+        rows.append(("postponed", tr("{count:,} that would not have paid off yet", count=found.waited)))
+    if found.skipped or found.failed or found.warned:
+        other = tr("{one.skipped:,} skipped, {one.failed:,} failed, {one.warned:,} warnings", one=found)
+        rows.append(("other", other))
     show_pairs(console, rows)
     for title, figures in (("stage", found.by_stage), ("reason", found.by_reason)):
         if figures:
@@ -264,30 +270,14 @@ def _list_bill(bill: Bill) -> list[tuple[str, str]]:
     """Return what providers reported and what it cost; nothing where no provider reported anything."""
     if not bill.requests:
         return []
-    rows = [
-        (
-            "sent",
-            tr(
-                "{tokens:,} tokens in {requests:,} requests, about {raw:,} without refold",
-                tokens=bill.tokens,
-                requests=bill.requests,
-                raw=bill.tokens_raw,
-            ),
-        )
-    ]
-    if bill.priced:
-        rows.append(
-            (
-                "bill",
-                tr(
-                    "${dollars:,.4f} at list prices, about ${raw:,.4f} without refold",
-                    dollars=bill.dollars,
-                    raw=bill.dollars_raw,
-                ),
-            )
-        )
-        rows.append(("saved", tr("${dollars:,.4f} (estimated)", dollars=bill.dollars_saved)))
-    return rows
+    sent = tr(
+        "{bill.tokens:,} tokens in {bill.requests:,} requests, about {bill.tokens_raw:,} without refold", bill=bill
+    )
+    if not bill.priced:
+        return [("sent", sent)]
+    cost = tr("${bill.dollars:,.4f} at list prices, about ${bill.dollars_raw:,.4f} without refold", bill=bill)
+    saved = tr("${dollars:,.4f} (estimated)", dollars=bill.dollars_saved)
+    return [("sent", sent), ("bill", cost), ("saved", saved)]
 
 
 def _list_decisions(decisions: Sequence[LoggedDecision], *, with_session: bool) -> Table:

@@ -5,7 +5,6 @@ Import also reads the files of other programs, one or folders of them: every con
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from refold.cli.app import app, format_examples
+from refold.cli.app import app, describe_error, format_examples
 from refold.cli.input import (
     STDIN,
     AsJson,
@@ -28,7 +27,17 @@ from refold.cli.input import (
     open_workspace,
     read_document,
 )
-from refold.cli.output import OutputError, count_things, note_broken, show_progress, tr, write_json, write_line
+from refold.cli.output import (
+    count_things,
+    note,
+    note_broken,
+    say,
+    show_progress,
+    tr,
+    write_json,
+    write_line,
+    write_result,
+)
 from refold.errors import ConfigError, FormatError, LedgerError
 
 if TYPE_CHECKING:
@@ -57,21 +66,14 @@ def export(
 ) -> None:
     """Write a session with everything that belongs to it as JSON."""
     from refold.ledger.codec import dump_json
-    from refold.offload import write_whole
+    from refold.offload import FILE_MODE
 
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         content = dump_json(manager.export_session(name)) + b"\n"
-    if out is None or out == "-":
-        sys.stdout.buffer.write(content)
-        return
-    try:
-        write_whole(Path(out), content)
-    except OSError as error:
-        raise OutputError(
-            tr("{out} cannot be written: {strerror}", out=out, strerror=error.strerror or error)
-        ) from None
-    typer.echo(tr("wrote {out}", out=out), err=True)
+    write_result(content, out, new_mode=FILE_MODE)  # As private as the ledger that it comes from.
+    if out is not None and out != "-":
+        note("wrote {out}", out=out)
 
 
 @app.command("import")
@@ -101,13 +103,14 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
     paths = list_files(files)
     is_one = len(paths) == 1 and not Path(files[0]).is_dir()
     if name is not None and not is_one:
-        raise ConfigError(tr("--as names one session; remove it to import several"))
+        raise ConfigError("--as names one session; remove it to import several")
     # Unreadable input is refused before a workspace is created.
     document = read_document(paths[0]) if is_one else None
     exported = _find_export(document) if document else None
     sessions = _read_sessions(document, name) if document and exported is None else ()
     with open_workspace(workspace) as manager:
         broken: list[str] = []
+        others = 0
         if exported is not None:
             found = [manager.import_session(exported, name)]
         elif len(sessions) == 1:
@@ -115,38 +118,34 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
         elif sessions:
             found, broken = _store_several(manager, sessions, paths[0])
         else:
-            found, broken = _store_files(manager, paths)
+            found, broken, others = _store_files(manager, paths)
         statuses = {session: manager.status(session) for session in found}
     if as_json:
         rows = [{"session": session, **status.to_dict()} for session, status in statuses.items()]
         write_json(rows[0] if len(rows) == 1 else rows)
     else:
-        _show_imported(statuses, len(paths))
+        _show_imported(statuses, len(paths) - others)
     note_broken(broken, "not imported")
     if not found:
-        raise FormatError(tr("nothing was imported from {paths}", paths=count_things(len(paths), "file")))
+        raise FormatError("nothing was imported from {paths}", paths=count_things(len(paths), "file"))
 
 
 def _show_imported(statuses: Mapping[str, SessionStatus], files: int) -> None:
     for session, status in list(statuses.items())[:SESSIONS_SHOWN]:
         count = count_things(status.messages, "message")
-        write_line(
-            tr(
-                "imported {session!r}: {count}, {messages_in_view:,} in view",
-                session=session,
-                count=count,
-                messages_in_view=status.messages_in_view,
-            )
+        say(
+            "imported {session!r}: {count}, {shown:,} in view",
+            session=session,
+            count=count,
+            shown=status.messages_in_view,
         )
     if len(statuses) > 1:
         messages = sum(status.messages for status in statuses.values())
-        write_line(
-            tr(
-                "{statuses} from {files}, {messages}; 'refold sessions' lists them",
-                statuses=count_things(len(statuses), "session"),
-                files=count_things(files, "file"),
-                messages=count_things(messages, "message"),
-            )
+        say(
+            "{statuses} from {files}, {messages}; 'refold sessions' lists them",
+            statuses=count_things(len(statuses), "session"),
+            files=count_things(files, "file"),
+            messages=count_things(messages, "message"),
         )
 
 
@@ -166,11 +165,7 @@ def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
     note_broken([*document.broken, *(f"{document.place}, row {one.line}: {one.why}" for one in reading.broken)])
     if len(reading.sessions) > 1 and name is not None:
         raise ConfigError(
-            tr(
-                "--as names one session, and {place} holds {sessions}",
-                place=document.place,
-                sessions=len(reading.sessions),
-            )
+            "--as names one session, and {place} holds {sessions}", place=document.place, sessions=len(reading.sessions)
         )
     return reading.sessions
 
@@ -186,7 +181,7 @@ def _store_new(manager: ContextCompressionManager, session: Session, name: str) 
         manager.store(Request(name, list(session.messages), format=session.format))
         return name
     raise FormatError(
-        tr("there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80])
+        "there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80]
     )
 
 
@@ -210,8 +205,8 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
     return is_same_role and isinstance(blocks, list) and (now.get("content") or [])[: len(blocks)] == blocks
 
 
-def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Store the sessions of many files; return their names, and the reasons why others were not stored."""
+def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str], int]:
+    """Store the sessions of many files; return their names, why some were not stored, and the other files' number."""
     from refold.readers import NoConversation, read_file
 
     stored: list[str] = []
@@ -231,7 +226,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
                 others.append(path)
                 continue
             except FormatError as error:
-                broken.append(str(error) if "path" in error.values else f"{path}: {error}")
+                broken.append(describe_error(error) if "path" in error.values else f"{path}: {describe_error(error)}")
                 continue
             note_broken([f"{path}, line {one.line}: {one.why}" for one in reading.broken])
             added, faults = _store_several(manager, reading.sessions, path, partial(advance, done, len(paths)))
@@ -240,17 +235,12 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
         advance(len(paths), len(paths))
     if others:
         names = ", ".join(Path(path).name for path in others[:_OTHERS_SHOWN]) + ("…" if others[_OTHERS_SHOWN:] else "")
-        typer.echo(
-            tr("no conversation in {files}: {names}", files=count_things(len(others), "file"), names=names), err=True
-        )
-    return stored, broken
+        note("no conversation in {files}: {names}", files=count_things(len(others), "file"), names=names)
+    return stored, broken, len(others)
 
 
 def _store_several(
-    manager: ContextCompressionManager,
-    sessions: Sequence[Session],
-    path: str,
-    tell: Callable[[], None] = lambda: None,
+    manager: ContextCompressionManager, sessions: Sequence[Session], path: str, tell: Callable[[], None] = lambda: None
 ) -> tuple[list[str], list[str]]:
     """Store the sessions of one file; those that are there already, or cannot be stored, are named."""
     stored: list[str] = []
@@ -260,7 +250,7 @@ def _store_several(
         try:
             stored.append(_store_new(manager, session, _name_session(session, path)))
         except FormatError as error:
-            broken.append(f"{path}: {error}")
+            broken.append(f"{path}: {describe_error(error)}")
     return stored, broken
 
 
@@ -272,10 +262,8 @@ def _store_session(manager: ContextCompressionManager, session: Session, name: s
 
     if not session.messages:
         raise FormatError(
-            tr(
-                "{source} has no messages; give a conversation, or what 'refold export' wrote",
-                source=session.source or name,
-            )
+            "{source} has no messages; give a conversation, or what 'refold export' wrote",
+            source=session.source or name,
         )
     if session.model:  # Before the messages: they are counted by its tokenizer as they arrive.
         manager.ledger.open_session(name, time.time())
@@ -297,7 +285,7 @@ def _name_session(session: Session, path: str) -> str:
         # A lone surrogate cannot be stored as a name.
         return session.id[:_NAME_CHARS_MAX].encode("utf-8", "replace").decode()
     if path == STDIN:
-        raise ConfigError(tr("a conversation from standard input has no name; give one with --as"))
+        raise ConfigError("a conversation from standard input has no name; give one with --as")
     rest = session.id.removeprefix(place).removeprefix(":")
     stem = Path(path).name.split(".")[0] or path
     return (stem if rest in ("", "1") else f"{stem}-{rest}")[:_NAME_CHARS_MAX]
@@ -326,7 +314,7 @@ def verify(
 
             if not repair or not is_damaged(error):
                 raise
-            _salvage(manager, str(error), as_json=as_json)
+            _salvage(manager, describe_error(error), as_json=as_json)
         if repair and any(one.what.startswith("database:") and not one.is_derived for one in findings):
             _salvage(manager, tr("the database is damaged"), as_json=as_json)
         left = manager.verify(session) if repair and findings else findings
@@ -338,19 +326,15 @@ def verify(
             kind = tr("derived") if finding.is_derived else tr("ORIGINAL")
             write_line(f"{finding.session_id or tr('ledger')}: {finding.what} [{kind}]")
         if not findings:
-            write_line(tr("{count} verified: nothing differs", count=count_things(count, "session")))
+            say("{count} verified: no differences", count=count_things(count, "session"))
         elif repair:
-            write_line(
-                tr(
-                    "{findings} repaired, {left:,} left",
-                    findings=count_things(len(findings) - len(left), "finding"),
-                    left=len(left),
-                )
+            say(
+                "{findings} repaired, {left:,} left",
+                findings=count_things(len(findings) - len(left), "finding"),
+                left=len(left),
             )
         else:
-            write_line(
-                tr("{findings}; --repair rebuilds derived data", findings=count_things(len(findings), "finding"))
-            )
+            say("{findings}; --repair rebuilds derived data", findings=count_things(len(findings), "finding"))
     if left:
         raise typer.Exit(1)
 
@@ -366,10 +350,8 @@ def _salvage(manager: ContextCompressionManager, why: str, *, as_json: bool) -> 
     for finding in made.lost:
         write_line(f"{finding.session_id or tr('ledger')}: {finding.what} [{tr('LOST')}]")
     if not made.lost:
-        write_line(tr("nothing is lost"))
+        say("nothing is lost")
     sessions, messages = count_things(made.sessions, "session"), count_things(made.messages, "message")
-    write_line(tr("copied {sessions} with {messages} to {path}", sessions=sessions, messages=messages, path=made.path))
-    write_line(
-        tr("the damaged file was not changed: stop refold, keep it elsewhere, and move the new file to its place")
-    )
+    say("copied {sessions} with {messages} to {path}", sessions=sessions, messages=messages, path=made.path)
+    say("the damaged file was not changed: stop refold, keep it elsewhere, and move the new file to its place")
     raise typer.Exit(1)

@@ -28,7 +28,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace
-from refold.cli.output import count_things, tr
+from refold.cli.output import count_things, note, shorten_tokens, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """How a program is run: its command line, what its environment gets, where its requests go if not as usual."""
+    """A wrapped program: its command line, variables to add, and upstreams that differ from the usual ones."""
 
     command: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ Recipe = Callable[[Sequence[str], str, Mapping[str, str]], Wrapped]
 
 
 def name_urls(url: str) -> dict[str, str]:
-    """Return the variables by which most programs learn where their provider is."""
+    """Return the variables from which most programs read their provider's address."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_BASE": f"{url}/v1",
@@ -71,14 +71,14 @@ def wrap_any(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wr
 
 
 def wrap_claude(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:  # noqa: ARG001
-    """Wrap Claude Code. Its own settings files may set the address too; those of the command line come first."""
+    """Wrap Claude Code. ``--settings`` takes precedence over its settings files, which may set the address too."""
     settings = json.dumps({"env": {"ANTHROPIC_BASE_URL": url}})
     added = () if "--settings" in command else ("--settings", settings)
     return Wrapped((command[0], *added, *command[1:]), name_urls(url))
 
 
 def wrap_codex(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
-    """Wrap Codex: a provider of our own by command line. With a ChatGPT login its requests go where that is valid."""
+    """Wrap Codex by defining a provider on its command line; a ChatGPT login is only valid at ChatGPT's address."""
     has_key = bool(environ.get("OPENAI_API_KEY"))
     auth = 'env_key="OPENAI_API_KEY"' if has_key else "requires_openai_auth=true"
     provider = f'{{name="refold",base_url="{url}/v1",wire_api="responses",supports_websockets=false,{auth}}}'
@@ -88,7 +88,7 @@ def wrap_codex(command: Sequence[str], url: str, environ: Mapping[str, str]) -> 
 
 
 def wrap_opencode(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
-    """Wrap opencode: its providers' addresses as settings in the environment, beside those that are there."""
+    """Wrap opencode by adding its providers' addresses to the settings in its environment."""
     try:
         given = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
     except ValueError:
@@ -118,8 +118,8 @@ def find_recipe(program: str) -> Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class WrapWish:
-    """What the command line says."""
+class WrapRequest:
+    """The command's arguments."""
 
     command: tuple[str, ...]
     workspace: str = "."
@@ -128,91 +128,91 @@ class WrapWish:
     log: str | None = None
 
 
-def run(wish: WrapWish) -> int:
+def run(request: WrapRequest) -> int:
     """Run the program behind a gateway; return its exit code."""
     from refold.config.load import copy_environment
 
-    if not wish.command:
-        raise ConfigError(tr("name the program to run: refold wrap claude, or refold wrap -- COMMAND"))
-    environ, recipe = copy_environment(), find_recipe(wish.command[0])
-    _check_program(wish.command[0], environ)
-    upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams, **wish.upstreams}
+    if not request.command:
+        raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
+    environ, recipe = copy_environment(), find_recipe(request.command[0])
+    _check_program(request.command[0], environ)
+    upstreams = {**_keep_addresses(environ), **recipe(request.command, "", environ).upstreams, **request.upstreams}
     _check_addresses(upstreams)
     with _restore_signals():
-        code, line = _run_wrapped(wish, recipe, upstreams, environ)
+        code, line = _run_wrapped(request, recipe, upstreams, environ)
         typer.echo(f"refold: {line}", err=True)
     return code
 
 
 def _run_wrapped(
-    wish: WrapWish, recipe: Recipe, upstreams: Mapping[str, str], environ: Mapping[str, str]
+    request: WrapRequest, recipe: Recipe, upstreams: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Run the program behind a gateway; return its exit code and what the gateway did for it."""
+    """Run the program behind a gateway; return its exit code and a line about what the gateway did."""
     started, run_id = time.time(), secrets.token_hex(8)
     key = _find_gateway_key(environ)
-    running = _find_usable(wish, upstreams, key)
+    running = _find_usable(request, upstreams, key)
 
     def run_at(address: str) -> int:
-        wrapped = recipe(wish.command, f"{address}{RUNS}/{run_id}", environ)
+        wrapped = recipe(request.command, f"{address}{RUNS}/{run_id}", environ)
         return run_program(wrapped.command, {**environ, **wrapped.environ})
 
     if running is None:
-        code, told = _run_alone(wish, upstreams, run_at, run_id)
-        return code, sum_up(told, wish.workspace, started)
+        code, counts = _run_alone(request, upstreams, run_at, run_id)
+        return code, sum_up(counts, request.workspace, started)
     code, url = run_at(running.beacon.url), running.beacon.url
-    counts = _ask_counts(running, wish.workspace, run_id, key)
-    if counts is None:
+    asked = _ask_counts(running, request.workspace, run_id, key)
+    if asked is None:
         return code, tr(
             "the gateway {url} ended while the program was running; its requests failed from then on", url=url
         )
-    return code, sum_up(counts, wish.workspace, started)
+    return code, sum_up(asked, request.workspace, started)
 
 
 def _check_program(program: str, environ: Mapping[str, str]) -> None:
     """Raise ConfigError if there is no such program, before a gateway is started for it."""
     if shutil.which(program, path=environ.get("PATH")) is None and not Path(program).exists():
-        raise ConfigError(tr("{command!r} is not installed, or not on the PATH", command=program))
+        raise ConfigError("{command!r} is not installed, or not on the PATH", command=program)
 
 
 def _run_alone(
-    wish: WrapWish, upstreams: Mapping[str, str], run_at: Callable[[str], int], run_id: str
+    request: WrapRequest, upstreams: Mapping[str, str], run_at: Callable[[str], int], run_id: str
 ) -> tuple[int, RunCounts]:
-    """Run the program behind a gateway of this process; return its exit code and what it asked for."""
+    """Run the program behind a gateway in this process; return its exit code and the counts of its requests."""
     from refold.server.serve import BackgroundServer
 
-    _quiet_logs(wish.log)
-    application = _make_application(wish, upstreams)
+    _quiet_logs(request.log)
+    application = _make_application(request, upstreams)
     with BackgroundServer(application) as server:
-        typer.echo(tr("refold: gateway {url}, started for this run", url=server.url), err=True)
+        note("refold: gateway {url}, started for this run", url=server.url)
         code = run_at(server.url)
     return code, application.metrics.find_run("", run_id)
 
 
-def _find_usable(wish: WrapWish, upstreams: Mapping[str, str], key: str) -> RunningGateway | None:
-    """Return the workspace's running gateway, and print so; None if there is none or it does not suit this run."""
+def _find_usable(request: WrapRequest, upstreams: Mapping[str, str], key: str) -> RunningGateway | None:
+    """Return the workspace's running gateway, and print its address; None if there is none that suits this run."""
     from refold.server.beacon import find_running
 
-    running = find_running(wish.workspace, key)
+    running = find_running(request.workspace, key)
     if running is None:
         return None
-    why, url = _find_obstacle(running, wish, upstreams), running.beacon.url
+    why, url = _find_obstacle(running, request, upstreams), running.beacon.url
     if why:
-        typer.echo(tr("refold: the gateway {url} runs but is not used: {why}", url=url, why=why), err=True)
+        note("refold: the gateway {url} runs but is not used: {why}", url=url, why=why)
         return None
-    typer.echo(tr("refold: gateway {url}, already running (pid {pid})", url=url, pid=running.beacon.pid), err=True)
+    note("refold: gateway {url}, already running (pid {pid})", url=url, pid=running.beacon.pid)
     return running
 
 
-def _find_obstacle(running: RunningGateway, wish: WrapWish, upstreams: Mapping[str, str]) -> str:
+def _find_obstacle(running: RunningGateway, request: WrapRequest, upstreams: Mapping[str, str]) -> str:
     """Return why a running gateway cannot serve this run; empty if it can."""
     from refold.llm.errors import show_url
 
     described, own = running.described, running.beacon.url
     if running.needs_key:
         return tr("it asks for a key, and no API key in the environment is one of its keys")
-    if wish.log:
+    if request.log:
         return tr("--log is for a gateway of this run's own")
-    if wish.preset and wish.preset != described.get("preset"):
+    if request.preset and request.preset != described.get("preset"):
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in upstreams.items():
         # The program's own settings may lead to this very gateway.
@@ -222,7 +222,7 @@ def _find_obstacle(running: RunningGateway, wish: WrapWish, upstreams: Mapping[s
 
 
 def _find_gateway_key(environ: Mapping[str, str]) -> str:
-    """Return the key of a gateway that the program would send; empty if it has none."""
+    """Return the gateway key that the program would send; empty if it has none."""
     from refold.server.auth import PREFIX
 
     names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -230,7 +230,7 @@ def _find_gateway_key(environ: Mapping[str, str]) -> str:
 
 
 def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) -> RunCounts | None:
-    """Return what a running gateway counted for this run; None if it has ended, even if another one has its place."""
+    """Return what a running gateway counted for this run; None if that gateway has ended or been replaced."""
     from refold.server.beacon import ask_gateway, find_running
     from refold.server.monitoring import RunCounts
 
@@ -244,9 +244,7 @@ def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) 
 def _check_addresses(upstreams: Mapping[str, str]) -> None:
     for url in upstreams.values():
         if urlsplit(url).hostname is None:
-            raise ConfigError(
-                tr("{url!r} is no address; it came from the command line or the environment", url=url[:80])
-            )
+            raise ConfigError("{url!r} is not a URL; it came from the command line or the environment", url=url[:80])
 
 
 def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
@@ -258,15 +256,15 @@ def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
-def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Application:
-    from refold.cli.serve import ServeRequest, make_application
+def _make_application(request: WrapRequest, upstreams: Mapping[str, str]) -> Application:
+    from refold.cli.serve import make_application
     from refold.server.auth import KeyRing
 
-    openai, anthropic = upstreams.get("openai_upstream"), upstreams.get("anthropic_upstream")
-    serve = ServeRequest(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
+    workspace = Path(request.workspace)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
-    workspace = Path(wish.workspace)
-    application = make_application(serve, keys=KeyRing(workspace / ".refold" / "wrapped"), has_page=False)
+    keys = KeyRing(workspace / ".refold" / "wrapped")
+    given = {"host": "127.0.0.1", "port": 0, **upstreams}
+    application = make_application(request.workspace, request.preset, given, keys=keys, has_page=False)
     # A project that does not use memory gets no folders for it.
     application.manager.has_pages = any((workspace / name).is_dir() for name in ("memory", ".compression"))
     return application
@@ -293,9 +291,9 @@ def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
         child = subprocess.Popen(command, env=dict(environ))
     except OSError as error:
         raise ConfigError(
-            tr("{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error)
+            "{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error
         ) from None
-    _hand_on_signals(child)
+    _forward_signals(child)
     code = child.wait()
     return 128 - code if code < 0 else code
 
@@ -305,7 +303,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM) + (() if sys.platform == "win32" else
 
 @contextmanager
 def _restore_signals() -> Iterator[None]:
-    """Restore how signals are handled: not when the program ends, but when its last line is printed."""
+    """Restore the signal handlers after our last line is printed, not already when the program ends."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         yield
@@ -314,15 +312,15 @@ def _restore_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _hand_on_signals(child: subprocess.Popen[bytes]) -> None:
-    """Leave Ctrl-C to the program, which has it from the terminal itself, and hand on a request to end."""
+def _forward_signals(child: subprocess.Popen[bytes]) -> None:
+    """Ignore Ctrl-C, which the terminal sends to the program too, and forward requests to end."""
 
-    def hand_on(number: int, _: FrameType | None) -> None:
+    def forward(number: int, _: FrameType | None) -> None:
         child.send_signal(number)
 
     for number in _SIGNALS:
-        is_hand_on = number not in (signal.SIGINT, getattr(signal, "SIGQUIT", None))
-        signal.signal(number, hand_on if is_hand_on else signal.SIG_IGN)
+        is_from_terminal = number in (signal.SIGINT, getattr(signal, "SIGQUIT", None))
+        signal.signal(number, signal.SIG_IGN if is_from_terminal else forward)
 
 
 def sum_up(counts: RunCounts, workspace: str, since: float) -> str:
@@ -333,12 +331,9 @@ def sum_up(counts: RunCounts, workspace: str, since: float) -> str:
     if not counts.requests:
         return tr("no request came through")
     before, after = counts.tokens_before, counts.tokens_after
-    told = [count_things(counts.requests, "request")]
-    told.append(
-        tr("{before} → {after} tokens", before=shorten(before), after=shorten(after))
-        if after < before
-        else tr("{after} tokens", after=shorten(after))
-    )
+    parts = [count_things(counts.requests, "request"), tr("{after} tokens", after=shorten_tokens(after))]
+    if after < before:
+        parts[1] = tr("{before} → {after} tokens", before=shorten_tokens(before), after=shorten_tokens(after))
     bill, largest = Bill(), ("", 0)
     with open_workspace(workspace) as manager:
         for session_id in counts.sessions:
@@ -348,45 +343,38 @@ def sum_up(counts: RunCounts, workspace: str, since: float) -> str:
             bill += sum_requests([one for one in manager.figures(row.id).requests if one.time >= since])
             largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
     if bill.priced and bill.dollars_saved >= 0.005:
-        told.append(tr("${dollars:,.2f} saved", dollars=bill.dollars_saved))
+        parts.append(tr("${dollars:,.2f} saved", dollars=bill.dollars_saved))
     if largest[0]:
-        told.append(tr("session {name}", name=largest[0]))
-    return tr(", ").join(told)
-
-
-def shorten(tokens: float) -> str:
-    """Return a number of tokens as people say it: 812, 74k, 1.9M."""
-    if tokens >= 999_500:
-        return f"{tokens / 1_000_000:.1f}M"
-    return f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens:.0f}"
+        parts.append(tr("session {name}", name=largest[0]))
+    return tr(", ").join(parts)
 
 
 @app.command(
     epilog=format_examples(
-        "refold wrap claude",
-        'refold wrap codex exec "fix the failing test"',
-        "refold wrap -- python my_agent.py",
+        "refold wrap claude", 'refold wrap codex exec "fix the failing test"', "refold wrap -- python my_agent.py"
     ),
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def wrap(
-    command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="What to run.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="Program to run, and its arguments.")
+    ],
     openai_upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; unset: OPENAI_BASE_URL, or OpenAI.")
+        str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; default: OPENAI_BASE_URL, else OpenAI.")
     ] = None,
     anthropic_upstream: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where Anthropic requests go; unset: ANTHROPIC_BASE_URL, or Anthropic."),
+        typer.Option(metavar="URL", help="Where Anthropic requests go; default: ANTHROPIC_BASE_URL, else Anthropic."),
     ] = None,
-    log: Annotated[str | None, typer.Option(metavar="FILE", help="Where the gateway logs; unset: nowhere.")] = None,
+    log: Annotated[str | None, typer.Option(metavar="FILE", help="Log file of the gateway; default: no log.")] = None,
     preset: Preset = None,
     workspace: Workspace = "",
 ) -> None:
     """Run claude, codex or any program behind a gateway.
 
-    Nothing is set up and nothing is left behind; the exit code is the program's.
+    The program's own settings are not changed, and the exit code is the program's.
     """
     given = {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
     upstreams = {name: url for name, url in given.items() if url}
-    wish = WrapWish(tuple(command), workspace, preset, upstreams, log)
-    raise typer.Exit(run(wish))
+    request = WrapRequest(tuple(command), workspace, preset, upstreams, log)
+    raise typer.Exit(run(request))

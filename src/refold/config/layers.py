@@ -37,7 +37,7 @@ _PASSWORD = re.compile(r"(://[^\s:/@]{0,300}:)\S{0,1000}@")
 _SHORT = Repr()
 DEFAULT = "default"
 PRESETS: dict[str, str] = {
-    "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
+    "default": "for most uses: folds when the window is nearly full or to save money; needs no model",
     "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
     "importance": "above 20 messages, old ones are scored; important ones stay beside a short summary",
     "offload": "old tool results go to files; if that frees little, the history is summarised",
@@ -50,21 +50,9 @@ ARCHIVE_FILE = "x-agent.yaml"
 # Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
 _NEUTRAL = frozenset(
     (
-        "model",
-        "window",
-        "reserve",
-        "tokenizer",
-        "auto_compress",
-        "language",
-        "compact_model",
-        "compact_retry_count",
-        "compact_url",
-        "compact_timeout_s",
-        "summariser",
-        "redact",
-        "background",
-        "ledger",
-        "write_files",
+        *("model", "window", "reserve", "tokenizer", "auto_compress", "language", "ledger", "write_files"),
+        *("compact_model", "compact_retry_count", "compact_url", "compact_timeout_s"),
+        *("summariser", "redact", "background"),
     )
 )
 
@@ -137,7 +125,7 @@ def family_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SettingSource:
-    """Where a value came from: the layer, and the file and line, variable or argument within it."""
+    """The source of a value: its layer, and the file and line, variable or argument within it."""
 
     layer: LayerName
     place: str
@@ -252,7 +240,7 @@ def flatten(
         if name in known.blocks and value is None:
             continue
         if name not in known.blocks:
-            _put(flat, written, name, value, str(key), places.get(name, place))
+            _put(flat, written, name, value, key=str(key), place=places.get(name, place))
             continue
         if not isinstance(value, Mapping):
             raise ConfigError(
@@ -264,11 +252,11 @@ def flatten(
             )
         for option, inner in value.items():
             inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
-            _put(flat, written, inner_name, inner, f"{key}.{option}", places.get(inner_name, place))
+            _put(flat, written, inner_name, inner, key=f"{key}.{option}", place=places.get(inner_name, place))
     return flat
 
 
-def _put(flat: dict[str, object], written: dict[str, str], name: str, value: object, key: str, place: str) -> None:
+def _put(flat: dict[str, object], written: dict[str, str], name: str, value: object, *, key: str, place: str) -> None:
     if name in flat and flat[name] != value:
         at = f"{place}: " if place else ""
         raise ConfigError(

@@ -33,32 +33,14 @@ BYTES_MAX = 1_000_000
 # Variables of ours that do not configure compression.
 NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_COMPACT_KEY", "REFOLD_TEST_POSTGRES"})
 # The providers' own names, and ours for the key of the model that writes summaries.
-MODEL_VARIABLES = (
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_BASE_URL",
-    "REFOLD_COMPACT_KEY",
-)
+MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "REFOLD_COMPACT_KEY")
 # Settings that exist because a document names them so; the others do the same and more.
 DOCUMENT_NAMES = frozenset(
     (
-        "context_window_tokens",
-        "context_compression_enabled",
-        "compact_trigger",
-        "context_threshold",
-        "context_compression_threshold",
-        "compact_target",
-        "compact_preserve_count",
-        "keep_last",
-        "keep_last_turns",
-        "compact_target_tokens",
-        "compact_trigger_threshold",
-        "importance_threshold",
-        "max_turns",
-        "summary_max_chars",
-        "max_compaction_attempts",
-        "compact_retry_count",
+        *("context_window_tokens", "context_compression_enabled", "context_threshold", "context_compression_threshold"),
+        *("compact_trigger", "compact_trigger_threshold", "compact_target", "compact_target_tokens"),
+        *("compact_preserve_count", "compact_retry_count", "max_compaction_attempts", "keep_last", "keep_last_turns"),
+        *("importance_threshold", "max_turns", "summary_max_chars"),
     )
 )
 # The variables of the document that preset `offload` comes from.

@@ -1,4 +1,4 @@
-"""Which model writes the summaries: the configured one, else the conversation's own.
+"""Chooses the model that writes the summaries: the configured one, else the conversation's own.
 
 Values are passed in as arguments; only ``config.load`` reads the environment and files. Nothing here uses the network
 or imports an SDK.
@@ -168,7 +168,9 @@ def read_own(
 
 def _check_url(url: str) -> None:
     if not url.startswith(("http://", "https://")) or show_url(url).startswith("("):
-        raise ConfigError("{url} is no address of a model; write http://HOST:PORT/v1 or https://…", url=show_url(url))
+        raise ConfigError(
+            "{url} is not the address of a model; write http://HOST:PORT/v1 or https://…", url=show_url(url)
+        )
 
 
 PLACE = "place"

@@ -289,12 +289,12 @@ async def load_library(name: str) -> Any:
 
 
 def count_whole(value: object) -> int:
-    """Return a token count from a provider's usage; 0 if it is no whole number."""
+    """Return a token count from a provider's usage; 0 if it is not a whole number."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 class ToolDefinition(Protocol):
-    """A tool as a provider is offered it."""
+    """A tool in the form that is offered to a provider."""
 
     @property
     def name(self) -> str: ...
@@ -302,28 +302,6 @@ class ToolDefinition(Protocol):
     def description(self) -> str: ...
     @property
     def schema(self) -> Mapping[str, Any]: ...
-
-
-class Writing(Protocol):
-    """Writes messages in one format."""
-
-    wire: str
-
-    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
-        """Return tools as the provider takes them."""
-        ...
-
-    def write_user(self, text: str) -> dict[str, Any]:
-        """Return a user's message."""
-        ...
-
-    def write_answer(self, text: str) -> dict[str, Any]:
-        """Return an assistant's message that is text alone."""
-        ...
-
-    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-        """Return the messages that carry the results of one step's calls."""
-        ...
 
 
 class OpenAIWriting:
@@ -385,4 +363,4 @@ class AnthropicWriting:
         return [{"role": "user", "content": blocks}]
 
 
-WRITINGS: dict[str, Writing] = {one.wire: one for one in (OpenAIWriting(), AnthropicWriting())}
+WRITINGS = {one.wire: one for one in (OpenAIWriting(), AnthropicWriting())}

@@ -80,17 +80,11 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
         return _make_overflow(source, message, overflow)
     if _WAIT.search(texts):
         return RateLimited(
-            "{source} asks to wait: {message}",
-            source=source,
-            message=message,
-            retry_after_s=_find_pause(texts, {}),
+            "{source} asks to wait: {message}", source=source, message=message, retry_after_s=_find_pause(texts, {})
         )
     if body is not None and _BUSY.search(texts):
         return Unavailable(
-            "{source} failed: {message}",
-            source=source,
-            message=message,
-            retry_after_s=_find_pause(texts, {}),
+            "{source} failed: {message}", source=source, message=message, retry_after_s=_find_pause(texts, {})
         )
     kind = type(error).__name__
     return ProviderError("{source} failed ({kind}): {message}", source=source, kind=kind, message=message)
@@ -350,7 +344,7 @@ ATTEMPTS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """RetryLimits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
+    """Limits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
 
     attempts_max: int = 3
     timeout_s: float = TIMEOUT_S

@@ -205,7 +205,7 @@ class LocalModel(OpenAIModel):
 
     @property
     def source(self) -> str:
-        """Model and place; there is no address before the first request, and nobody needs it."""
+        """Model and place; it has no address before the first request."""
         return f"{self.name} on this machine"
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:

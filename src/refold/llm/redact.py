@@ -206,12 +206,7 @@ RULES = (
         re.compile(r"""://[^\s:/@"'<>]{0,64}:(?P<secret>[^\s@/"'<>]{1,128})@(?=[\w.\[-])"""),
         _is_in_address,
     ),
-    Rule(
-        "token",
-        ("bearer",),
-        re.compile(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I),
-        _is_mixed,
-    ),
+    Rule("token", ("bearer",), re.compile(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I), _is_mixed),
     Rule(
         "credentials",
         ("authorization",),

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from refold.conversation import because
@@ -59,12 +58,7 @@ class Summariser:
         self.plugin, self.failure = find_plugin(config)
 
     def join(
-        self,
-        *,
-        called: str = "",
-        stored: str = "",
-        wire: str = "",
-        settings: Mapping[str, object] | None = None,
+        self, *, called: str = "", stored: str = "", wire: str = "", settings: Mapping[str, object] | None = None
     ) -> Self:
         """Return the summariser of one conversation, with its own model as the fallback."""
         joined = copy(self)
@@ -135,14 +129,6 @@ class Summariser:
         return redact_text if self.is_masking else None
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A summariser's answer in the shape that ``complete(prompt)`` returns."""
-
-    content: str
-    finish_reason: str = "stop"
-
-
 class AskedModel:
     """A summariser as a model with ``complete(prompt)``.
 
@@ -152,7 +138,7 @@ class AskedModel:
     def __init__(self, find: Callable[[], Summariser]) -> None:
         self._find = find
 
-    async def complete(self, prompt: str) -> Completed:
+    async def complete(self, prompt: str) -> Completion:
         """Return the answer to a prompt; raise Unavailable if there is none."""
         summariser = _AT_HAND.get(self._find)()
         if summariser is None:
@@ -160,7 +146,7 @@ class AskedModel:
         reply = await summariser.answer(Ask(prompt, ANSWER_TOKENS_MAX))
         if reply.error:
             raise Unavailable(str(reply.error))
-        return Completed(reply.text, reply.finish_reason)
+        return Completion(reply.text, reply.finish_reason)
 
 
 _AT_HAND: ContextVar[Callable[[], Summariser | None]] = ContextVar("refold_summariser")
@@ -201,11 +187,7 @@ def find_plugin(config: CompressionConfig) -> tuple[object | None, Reason]:
 
 
 async def answer_async(
-    ask: Ask,
-    model: Model | Completes,
-    *,
-    limits: RetryLimits = LIMITS,
-    redact: Redact | None = redact_text,
+    ask: Ask, model: Model | Completes, *, limits: RetryLimits = LIMITS, redact: Redact | None = redact_text
 ) -> Reply:
     """Ask a model a stage's question. Never raises: the Reply carries the error. Secrets in the prompt are masked."""
     hide = redact or _keep
@@ -222,11 +204,7 @@ async def answer_async(
 
 
 def answer_sync(
-    ask: Ask,
-    model: Model | Completes,
-    *,
-    limits: RetryLimits = LIMITS,
-    redact: Redact | None = redact_text,
+    ask: Ask, model: Model | Completes, *, limits: RetryLimits = LIMITS, redact: Redact | None = redact_text
 ) -> Reply:
     """The same for callers without an event loop, and for those inside one that cannot await."""
     replies: list[Reply] = []

@@ -115,7 +115,7 @@ def _read_instructions(value: object) -> str | None:
 
 def _find_fault(item: object) -> str:
     if not isinstance(item, dict):
-        return "an item that is no object"
+        return "an item that is not an object"
     kind = read_type(item, "message")
     name = item.get("call_id") or (item.get("id") if kind == "local_shell_call" else None)
     if kind in _CALLS | _OUTPUTS and not isinstance(name, str):

@@ -39,7 +39,7 @@ class NoConversation(FormatError):
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What one file holds: its sessions, and the lines that could not be read, by number and reason."""
+    """The content of one file: its sessions, and the lines that could not be read, by number and reason."""
 
     path: str
     sessions: tuple[Session, ...] = ()
@@ -67,7 +67,7 @@ def list_files(paths: Sequence[str]) -> list[str]:
 
 def read_file(path: str) -> FileReading:
     """Read every session of a file; raise FormatError if it holds none."""
-    content = _read_bytes(path)
+    content = read_bytes(path)
     rows, broken = _read_rows(content)
     reading = _read_sessions(rows, Path(path).name)
     broken += reading.broken
@@ -151,19 +151,31 @@ def _wrap_session(session: Session) -> Conversation:
     return replace(conversation, shape=Shape("body", "input" if is_responses else "messages", body))
 
 
-def _read_bytes(path: str) -> bytes:
+def read_bytes(path: str) -> bytes:
+    """Return the content of a file, unpacked if it is gzip; raise FormatError if it cannot be read."""
+    shown = path if len(path) <= 200 else f"{path[:199]}…"
     try:
         with Path(path).open("rb") as file:
-            content = file.read(BYTES_MAX + 1)
-        if content.startswith(_GZIP):
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-                content = packed.read(BYTES_MAX + 1)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FormatError(
-            "{path} cannot be read: {value}", path=path, value=getattr(error, "strerror", None) or error
-        ) from None
+            return unpack(file.read(BYTES_MAX + 1), shown)
+    except IsADirectoryError:
+        raise FormatError("{path} is a folder; name a file in it", path=shown) from None
+    except FileNotFoundError:
+        raise FormatError("{path} does not exist; check the name", path=shown) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FormatError("{path} cannot be read: {why}", path=shown, why=why) from None
+
+
+def unpack(content: bytes, path: str) -> bytes:
+    """Return content, unpacked if it is gzip; raise FormatError if it is damaged or too large."""
+    if content.startswith(_GZIP):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(BYTES_MAX + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FormatError("{path} is a damaged gzip file: {error}", path=path, error=error) from None
     if len(content) > BYTES_MAX:
-        raise FormatError("{path} is larger than {bytes_max:,} bytes; split it", path=path, bytes_max=BYTES_MAX)
+        raise FormatError("{path} is larger than {most:,} bytes; split it", path=path, most=BYTES_MAX)
     return content
 
 

@@ -55,10 +55,7 @@ def _read_turns(row: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         text = turn.get("value", turn.get("content")) if isinstance(turn, dict) else None
         role = _ROLES.get(str(speaker).lower())
         if role is None or not isinstance(text, str):
-            return (
-                [],
-                f"turn {at} is by {str(speaker)[:20]!r} with a {type(text).__name__}: not a message",
-            )
+            return ([], f"turn {at} is by {str(speaker)[:20]!r} with a {type(text).__name__}: not a message")
         waits = bool(messages) and bool(messages[-1].get("tool_calls"))
         if role == "call":
             messages.append(_make_call(text, at))

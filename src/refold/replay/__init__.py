@@ -1,1 +1,1 @@
-"""What would each preset have done? Recorded sessions, replayed request by request, billed and checked."""
+"""Replays recorded sessions with each preset, request by request, and counts, bills and checks every request."""

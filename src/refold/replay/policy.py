@@ -26,8 +26,9 @@ from refold.conversation.turn import find_units
 from refold.conversation.view import Item, Lens, View, apply, extend
 from refold.errors import BudgetTooSmall, FormatError
 from refold.formats import parse_messages
-from refold.ladder.plan import Plan, order_stages, prepare
+from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.run import climb, drive
+from refold.replay.langchain import Summarisation
 from refold.replay.record import SummariserCall
 from refold.stages.mask import Mask
 from refold.stages.stage import Ask, Goal, Reply
@@ -116,7 +117,7 @@ class LadderPolicy:
             plan = replace(plan, economics=replace(plan.economics, carry=carry))
         self._asked = []
         try:
-            outcome = drive(prepare(self._view, plan), self._answer)
+            outcome = self.run(plan)
         except BudgetTooSmall as error:
             return Step(self._view.items, self._view.tokens, reason=because.TOO_SMALL(), problem=str(error))
         self._view, self._carry = outcome.view, outcome.carry
@@ -128,6 +129,10 @@ class LadderPolicy:
             outcome.trigger.reason,
             tuple(self._asked),
         )
+
+    def run(self, plan: Plan) -> Outcome:
+        """Run the ladder over the view."""
+        return drive(prepare(self._view, plan), self._answer)
 
     def _answer(self, ask: Ask) -> Reply:
         count = self._room.lens.count_text
@@ -315,19 +320,6 @@ class PeerPolicy:
         return text
 
 
-def find_peers() -> dict[str, Callable[[PolicyRoom], Policy]]:
-    """Return the peers that are installed here, by name."""
-    if find_spec("langchain") is None:
-        return {}
-    return {"langchain": _make_langchain}
-
-
-def _make_langchain(room: PolicyRoom) -> Policy:
-    from refold.replay.langchain import Summarisation
-
-    return PeerPolicy(room, Summarisation)
-
-
 BASELINES: dict[str, Callable[[PolicyRoom], Policy]] = {
     "raw": Raw,
     "last-n": LastFitting,
@@ -337,5 +329,7 @@ BASELINES: dict[str, Callable[[PolicyRoom], Policy]] = {
 
 
 def find_baselines() -> dict[str, Callable[[PolicyRoom], Policy]]:
-    """Return all baselines by name, among them the peers that are installed."""
-    return {**BASELINES, **find_peers()}
+    """Return all baselines by name; LangChain's only where it is installed."""
+    if find_spec("langchain") is None:
+        return BASELINES
+    return {**BASELINES, "langchain": lambda room: PeerPolicy(room, Summarisation)}

@@ -103,7 +103,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """Whether a value was verbatim in view when the recording used it, or else was found by recall."""
+    """One use of a value in the recording: was it verbatim in view then, or found by recall?"""
 
     at: int
     sort: str

@@ -34,6 +34,7 @@ from refold.replay.policy import LadderPolicy, Policy, PolicyRoom, Step, find_ba
 from refold.replay.record import Copied, CopyIndex, ProbeRecord, RecallCheck, RequestRecord, SessionRecord
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter, counter_for, model_info
+from refold.tokens.models import ModelInfo
 
 VIOLATIONS_MAX = 3
 # Hidden messages must stay reachable: the placeholder that names them takes about this much.
@@ -235,6 +236,34 @@ def _shows(items: Sequence[Item], value: str) -> bool:
     return any(value in part.text for item in items for part in item.parts)
 
 
+def replay_with(
+    session: Session,
+    preset: str,
+    config: CompressionConfig,
+    info: ModelInfo,
+    *,
+    make_policy: MakePolicy | None = None,
+    with_recall: bool = True,
+) -> SessionRecord:
+    """Replay a session with these settings, or with another policy in the room that they give.
+
+    A session that cannot be read or prepared gives a record with its problem.
+    """
+    counter = counter_for(info.name or None)
+    try:
+        return replay_session(
+            session,
+            preset,
+            make_policy or (lambda room: LadderPolicy(room, config)),
+            lambda _: config.budget(info, counter.margin),
+            counter,
+            Tariff.of_model(info),
+            with_recall=with_recall,
+        )
+    except RefoldError as error:
+        return SessionRecord(session.id, preset, len(session.messages), 0, 0, problem=str(error))
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Model and window of a replay; without a model each session uses its own."""
@@ -258,18 +287,8 @@ class ReplayJob:
     def run(self) -> SessionRecord:
         """Replay it; a session that cannot be read or prepared gives a record with its problem."""
         info = model_info(self.terms.model_of(self.session))
-        counter = counter_for(info.name or None)
-        try:
-            return replay_session(
-                self.session,
-                self.preset,
-                self._make_policy,
-                lambda measured: self._make_budget(measured, counter.margin),
-                counter,
-                Tariff.of_model(info),
-            )
-        except RefoldError as error:
-            return SessionRecord(self.session.id, self.preset, len(self.session.messages), 0, 0, problem=str(error))
+        baseline = find_baselines().get(self.preset)
+        return replay_with(self.session, self.preset, self._config(), info, make_policy=baseline)
 
     def key(self) -> str:
         """Return the key under which a finished record of this job is kept."""
@@ -295,13 +314,6 @@ class ReplayJob:
         preset = "default" if self.preset in find_baselines() else self.preset
         settings = {"window": self.terms.window, "reserve": 0} if self.terms.window else {}
         return CompressionConfig(preset=preset, **settings)
-
-    def _make_budget(self, _measured: Measured, margin: float) -> Budget:
-        return self._config().budget(model_info(self.terms.model_of(self.session)), margin)
-
-    def _make_policy(self, room: PolicyRoom) -> Policy:
-        baseline = find_baselines().get(self.preset)
-        return baseline(room) if baseline else LadderPolicy(room, self._config())
 
 
 def check_presets(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""For your own tests: a scripted provider on loopback, a scripted model, what providers refuse, converters.
+"""For your own tests: a scripted provider on loopback, a scripted model, what providers refuse.
 
 Nothing here needs a key, a network or a library beyond refold's own. docs/how-to/testing.md shows it at work.
 """

@@ -1,4 +1,4 @@
-"""How a reply looks on a wire: one whole answer, or the events of a stream. ``WIRES`` has the three wires.
+"""Replies in the form of each wire: one whole answer, or the events of a stream. ``WIRES`` has the three wires.
 
 Shapes follow the providers' public references, down to the order of events. Ids and times are fixed, so that two runs
 give the same bytes. Nothing here knows about HTTP.

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "REFOLD_TEST_POSTGRES"
 USER = "refold"
-_FOLDERS = (
-    "usr/lib/postgresql/*/bin",
-    "usr/pgsql-*/bin",
-    "opt/homebrew/opt/postgresql*/bin",
-    "usr/local/pgsql/bin",
-)
+_FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql*/bin", "usr/local/pgsql/bin")
 _START_S = 30.0
 # Runs the server until its own input ends. If that comes without a word, its owner died: remove everything.
 _WATCH = """

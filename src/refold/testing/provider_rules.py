@@ -1,4 +1,4 @@
-"""What providers refuse: strict checks of a request, written apart from the engine, and the errors they answer with.
+"""Strict checks of a request, as providers make them, independent of the engine, and the errors they answer with.
 
 The checks read raw JSON only and share no code with ``refold.formats``, so that each can prove the other wrong. The
 scripted provider and replay use them, and so can your own tests of an agent.
@@ -194,9 +194,7 @@ def write_error(wire: str, refusal: Refusal) -> Raw:
     anthropic, openai = _KINDS.get(refusal.status, ("api_error", "server_error"))
     if wire == "anthropic":
         return {"type": "error", "error": {"type": anthropic, "message": refusal.message}, "request_id": "req_scripted"}
-    return {
-        "error": {"message": refusal.message, "type": openai, "param": refusal.param, "code": refusal.code},
-    }
+    return {"error": {"message": refusal.message, "type": openai, "param": refusal.param, "code": refusal.code}}
 
 
 def find_refusal(wire: str, body: object, window: int | None, unsupported: Collection[str] = ()) -> Refusal | None:

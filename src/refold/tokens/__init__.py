@@ -1,4 +1,4 @@
-"""How large things are: exact counts, estimates with a margin, and what is known about models. Pure and offline."""
+"""Token counts, exact or estimated with a margin, and a table of models. Pure and offline."""
 
 from refold.tokens.counter import Calibration, Counter, MessageCounter, TokenCounter, counter_for
 from refold.tokens.models import CacheRules, Cliff, ModelInfo, Prices, model_info

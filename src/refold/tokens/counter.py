@@ -347,7 +347,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How counts compare with reported usage, per model; the most recently observed last."""
+    """The ratio of reported usage to our counts, per model; the most recently observed last."""
 
     tracks: tuple[Track, ...] = ()
 
@@ -378,7 +378,10 @@ class Calibration:
         return min(_MARGIN_MAX, max(_MARGIN_MIN, doubt * stated + (1.0 - doubt) * seen))
 
     def _find(self, model: str) -> Track | None:
-        return next((track for track in self.tracks if track.model == model), None)
+        for track in self.tracks:
+            if track.model == model:
+                return track
+        return None
 
 
 def _read_ratio(counted: float, reported: float) -> float | None:

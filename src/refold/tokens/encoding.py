@@ -333,7 +333,7 @@ _DIGITS = b"0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a family's tokenizer differs from the ruler: a factor, tokens per extra byte and per digit, the margin."""
+    """The difference of a family's tokenizer from o200k: a factor, tokens per extra byte and per digit, the margin."""
 
     factor: float
     per_wide_byte: float

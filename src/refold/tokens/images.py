@@ -1,4 +1,4 @@
-"""What a picture or a document costs, from its header alone.
+"""Tokens of pictures and documents, from their headers alone.
 
 Providers bill pictures by size, never by the length of their base64. Width and height are read from the first bytes
 of a PNG, JPEG, GIF or WebP; nothing is decoded. Where the size is not known (a URL, a file id, broken data) a stated

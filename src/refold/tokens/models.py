@@ -1,4 +1,4 @@
-"""What we know about models: window, tokenizer, cache rules, prices.
+"""A table of models: window, tokenizer, cache rules, prices.
 
 A model is found by the longest row its name begins with; provider prefixes, dates and suffixes do not matter, and a
 version that is not in the table never passes for an older one. An unknown model is not an error: it gets a window of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from refold.tokens.images import ImageRule
 
@@ -19,7 +19,7 @@ OUTPUT_RESERVE_MAX = 32_000
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How a provider bills a repeated prefix, as multiples of the input price.
+    """The prices of a repeated prefix, as multiples of the input price.
 
     ``breakpoints`` is how many the client may set, 0 where the provider caches by itself. ``lifetime_s`` counts from
     the last use.
@@ -152,50 +152,7 @@ _GPT_5_WINDOW = 400_000
 _GPT_54_WINDOW = 1_050_000
 
 
-def _gpt(
-    window: int,
-    cache: CacheRules,
-    prices: tuple[float, float] | None,
-    cliffs: tuple[Cliff, ...] = (),
-    *,
-    encoding: str = "o200k_base",
-    image_rule: ImageRule = "tiles",
-) -> ModelInfo:
-    return ModelInfo(
-        name="",
-        encoding=encoding,
-        family="gpt",
-        window=window,
-        output_reserve=reserve_for(window),
-        cache=cache,
-        prices=Prices(*prices) if prices else None,
-        cliffs=cliffs,
-        image_rule=image_rule,
-    )
-
-
-def _claude(
-    window: int,
-    prices: tuple[float, float],
-    *,
-    read: float = 0.1,
-    tokens_min: int = 1_024,
-    cliffs: tuple[Cliff, ...] = (),
-    image_rule: ImageRule = "area",
-) -> ModelInfo:
-    return ModelInfo(
-        name="",
-        family="claude",
-        window=window,
-        output_reserve=reserve_for(window),
-        cache=replace(_ANTHROPIC, read=read, tokens_min=tokens_min),
-        prices=Prices(*prices),
-        cliffs=cliffs,
-        image_rule=image_rule,
-    )
-
-
-def _other(
+def _row(
     window: int,
     cache: CacheRules = NO_CACHE,
     prices: tuple[float, float] | None = None,
@@ -203,18 +160,27 @@ def _other(
     *,
     family: str = "generic",
     encoding: str | None = None,
+    image_rule: ImageRule | None = None,
 ) -> ModelInfo:
-    return ModelInfo(
-        name="",
-        family=family,
-        encoding=encoding,
-        window=window,
-        output_reserve=reserve_for(window),
-        cache=cache,
-        prices=Prices(*prices) if prices else None,
-        cliffs=cliffs,
-        image_rule="fixed" if family == "gemini" else None,
-    )
+    priced = Prices(*prices) if prices else None
+    return ModelInfo("", True, encoding, family, window, reserve_for(window), cache, priced, cliffs, image_rule)
+
+
+_gpt = partial(_row, family="gpt", encoding="o200k_base", image_rule="tiles")
+_gemini = partial(_row, family="gemini", image_rule="fixed")
+
+
+def _claude(
+    window: int,
+    prices: tuple[float, float],
+    cliffs: tuple[Cliff, ...] = (),
+    *,
+    read: float = 0.1,
+    tokens_min: int = 1_024,
+    image_rule: ImageRule = "area",
+) -> ModelInfo:
+    cache = replace(_ANTHROPIC, read=read, tokens_min=tokens_min)
+    return _row(window, cache, prices, cliffs, family="claude", image_rule=image_rule)
 
 
 _OPENAI_MODELS: dict[str, ModelInfo] = {
@@ -288,49 +254,49 @@ _ANTHROPIC_MODELS: dict[str, ModelInfo] = {
 }
 
 _OTHER_MODELS: dict[str, ModelInfo] = {
-    "gemini-2-5-flash": _other(1_048_576, _GEMINI, (0.3, 2.5), family="gemini"),
-    "gemini-2-5-flash-lite": _other(_M, _GEMINI, (0.1, 0.4), family="gemini"),
-    "gemini-2-5-pro": _other(1_048_576, _GEMINI, (1.25, 10), _GEMINI_CLIFF, family="gemini"),
-    "gemini-3-flash": _other(_M, _GEMINI, (0.5, 3), family="gemini"),
-    "gemini-3-pro": _other(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF, family="gemini"),
-    "gemini-3-1-pro": _other(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF, family="gemini"),
-    "gemini-3-1-flash-lite": _other(_M, _GEMINI, (0.25, 1.5), family="gemini"),
-    "gemini-3-5-flash": _other(_M, _GEMINI, (1.5, 9), family="gemini"),
-    "gemini-3-5-flash-lite": _other(_M, _GEMINI, (0.3, 2.5), family="gemini"),
-    "gemini-3-6-flash": _other(_M, _GEMINI, (0.75, 3.75), family="gemini"),
-    "gemini-4-argon": _other(1_048_576, _GEMINI_4, (4, 20), family="gemini"),
-    "deepseek-chat": _other(128_000, _DEEPSEEK, (0.27, 1.1), encoding="deepseek_v3"),
-    "deepseek-reasoner": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
-    "deepseek-v3": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
-    "deepseek-v3-1": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
-    "deepseek-v3-2": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
-    "deepseek-r1": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
-    "deepseek-v4-flash": _other(_M, _DEEPSEEK_4, None),
-    "deepseek-v4-pro": _other(_M, _DEEPSEEK_4, None),
-    "qwen2-5": _other(131_072, encoding="qwen3"),
-    "qwen3": _other(131_072, encoding="qwen3"),
-    "qwen3-coder": _other(262_144, encoding="qwen3"),
-    "llama-3": _other(8_192, encoding="llama3"),
-    "llama-3-1": _other(131_072, encoding="llama3"),
-    "llama-3-2": _other(131_072, encoding="llama3"),
-    "llama-3-3": _other(131_072, encoding="llama3"),
-    "kimi-k2": _other(262_144, replace(_KIMI, read=0.25), (0.6, 2.5), encoding="kimi_k2"),
-    "kimi-k2-5": _other(262_144, replace(_KIMI, read=0.17), (0.6, 3)),
-    "kimi-k2-6": _other(262_144, replace(_KIMI, read=0.17), (0.95, 4)),
-    "kimi-k3": _other(1_048_576, _KIMI, (3, 15)),
-    "kimi-k3-1-pro": _other(1_048_576, _KIMI, (2, 10)),
-    "glm-4-5": _other(131_072, encoding="glm4"),
-    "mistral-large-4": _other(1_048_576, _MISTRAL, (1.36, 4.18)),
-    "mistral-large-latest": _other(1_048_576, _MISTRAL, (1.36, 4.18)),
-    "mistral-large-2512": _other(262_144, _MISTRAL, (0.5, 1.5)),
-    "mistral-medium-3-5": _other(262_144, _MISTRAL, (1.5, 7.5)),
-    "grok-4": _other(256_000, _GROK, (3, 15)),
-    "grok-4-0709": _other(256_000, _GROK, (3, 15)),
-    "grok-4-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
-    "grok-4-1-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
-    "grok-4-7": _other(500_000, _GROK, (2, 6), _GROK_CLIFF),
-    "smollm2-135m": _other(2_048),  # As `refold local` runs it; elsewhere it has another name.
-    "grok-code-fast-1": _other(256_000, replace(_GROK, read=0.1), (0.2, 1.5)),
+    "gemini-2-5-flash": _gemini(1_048_576, _GEMINI, (0.3, 2.5)),
+    "gemini-2-5-flash-lite": _gemini(_M, _GEMINI, (0.1, 0.4)),
+    "gemini-2-5-pro": _gemini(1_048_576, _GEMINI, (1.25, 10), _GEMINI_CLIFF),
+    "gemini-3-flash": _gemini(_M, _GEMINI, (0.5, 3)),
+    "gemini-3-pro": _gemini(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF),
+    "gemini-3-1-pro": _gemini(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF),
+    "gemini-3-1-flash-lite": _gemini(_M, _GEMINI, (0.25, 1.5)),
+    "gemini-3-5-flash": _gemini(_M, _GEMINI, (1.5, 9)),
+    "gemini-3-5-flash-lite": _gemini(_M, _GEMINI, (0.3, 2.5)),
+    "gemini-3-6-flash": _gemini(_M, _GEMINI, (0.75, 3.75)),
+    "gemini-4-argon": _gemini(1_048_576, _GEMINI_4, (4, 20)),
+    "deepseek-chat": _row(128_000, _DEEPSEEK, (0.27, 1.1), encoding="deepseek_v3"),
+    "deepseek-reasoner": _row(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3": _row(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3-1": _row(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3-2": _row(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-r1": _row(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v4-flash": _row(_M, _DEEPSEEK_4, None),
+    "deepseek-v4-pro": _row(_M, _DEEPSEEK_4, None),
+    "qwen2-5": _row(131_072, encoding="qwen3"),
+    "qwen3": _row(131_072, encoding="qwen3"),
+    "qwen3-coder": _row(262_144, encoding="qwen3"),
+    "llama-3": _row(8_192, encoding="llama3"),
+    "llama-3-1": _row(131_072, encoding="llama3"),
+    "llama-3-2": _row(131_072, encoding="llama3"),
+    "llama-3-3": _row(131_072, encoding="llama3"),
+    "kimi-k2": _row(262_144, replace(_KIMI, read=0.25), (0.6, 2.5), encoding="kimi_k2"),
+    "kimi-k2-5": _row(262_144, replace(_KIMI, read=0.17), (0.6, 3)),
+    "kimi-k2-6": _row(262_144, replace(_KIMI, read=0.17), (0.95, 4)),
+    "kimi-k3": _row(1_048_576, _KIMI, (3, 15)),
+    "kimi-k3-1-pro": _row(1_048_576, _KIMI, (2, 10)),
+    "glm-4-5": _row(131_072, encoding="glm4"),
+    "mistral-large-4": _row(1_048_576, _MISTRAL, (1.36, 4.18)),
+    "mistral-large-latest": _row(1_048_576, _MISTRAL, (1.36, 4.18)),
+    "mistral-large-2512": _row(262_144, _MISTRAL, (0.5, 1.5)),
+    "mistral-medium-3-5": _row(262_144, _MISTRAL, (1.5, 7.5)),
+    "grok-4": _row(256_000, _GROK, (3, 15)),
+    "grok-4-0709": _row(256_000, _GROK, (3, 15)),
+    "grok-4-fast": _row(2_000_000, _GROK, (0.2, 0.5)),
+    "grok-4-1-fast": _row(2_000_000, _GROK, (0.2, 0.5)),
+    "grok-4-7": _row(500_000, _GROK, (2, 6), _GROK_CLIFF),
+    "smollm2-135m": _row(2_048),  # As `refold local` runs it; elsewhere it has another name.
+    "grok-code-fast-1": _row(256_000, replace(_GROK, read=0.1), (0.2, 1.5)),
 }
 
 MODELS: dict[str, ModelInfo] = {**_OPENAI_MODELS, **_ANTHROPIC_MODELS, **_OTHER_MODELS}

@@ -59,6 +59,8 @@ RECONNECT_S = 10.0
 BUILD_S_MAX = 15.0
 STOP_S_MAX = 10.0
 _STATIC = Path(__file__).parent / "static"
+# Scripts that our components import.
+SHARED_PARTS = ("tree.js", "rows.js")
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     # The framework compiles its templates in the browser.
@@ -328,15 +330,17 @@ def _make_app() -> FastAPI:
     # We store nothing there. If the framework ever does, it must not write to the current folder.
     Storage.path = _STATIC.parent / ".unused"
     look = "\n".join([*((_STATIC / name).read_text("utf-8") for name in sorted(_list_styles())), write_styles()])
-    tree = (_STATIC.parent / "parts" / "tree.js").read_text("utf-8")
+    shared = {name: (_STATIC.parent / "parts" / name).read_text("utf-8") for name in SHARED_PARTS}
 
     @framework.get("/look.css", include_in_schema=False)
     def send_look() -> Response:
         return Response(look, media_type="text/css", headers={"cache-control": "no-cache"})
 
-    @framework.get("/parts/tree.js", include_in_schema=False)
-    def send_tree() -> Response:
-        return Response(tree, media_type="text/javascript", headers={"cache-control": "no-cache"})
+    @framework.get("/parts/{name}", include_in_schema=False)
+    def send_part(name: str) -> Response:
+        found = shared.get(name)
+        headers = {"cache-control": "no-cache"}
+        return Response(found or "", 200 if found else 404, headers, media_type="text/javascript")
 
     framework.add_api_route(EXPORT_PATH, send_export, include_in_schema=False)
     framework.add_api_route(BRING_PATH, take_files, methods=["POST"], include_in_schema=False)

@@ -106,7 +106,7 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class StageWish:
-    """What one stage would do."""
+    """The preview of one stage."""
 
     stage: str
     count: int
@@ -116,7 +116,7 @@ class StageWish:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a compression would do."""
+    """The preview of a compression."""
 
     before: int
     after: int

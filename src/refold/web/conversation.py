@@ -9,6 +9,7 @@ without reported usage have a bar for every answer, counted from what is stored.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -303,26 +304,30 @@ def _count_moments(access: Access, seen: Seen) -> list[Moment]:
     if len(seen.path.ids) > MESSAGES_MAX:
         return []
     stored = access.ledger.read_messages(seen.row.id)
-    due = sorted(
-        (made.created_at, one.edit.tokens_freed, bool(one.batch_id), one.batch_id)
-        for one in seen.edits
-        if one.is_active and (made := seen.made.get(one.edit.id))
-    )
+    active = [one for one in seen.edits if one.is_active]
+    # What was shortened on arrival is gone from the message's own place; the times of an import say nothing.
+    on_arrival: Counter[str] = Counter()
+    for one in active:
+        if not one.batch_id:
+            on_arrival[one.edit.covers[0]] += one.edit.tokens_freed
+    due = sorted((one.created_at, one.batch_id, one.edit.tokens_freed) for one in active if one.batch_id)
     moments: list[Moment] = []
     total = freed = 0
     batches: set[str] = set()
     for place, message in enumerate(stored):
         if message.role == "assistant" and place:
-            new = set()
+            known = len(batches)
             while due and due[0][0] <= message.created_at:
-                _, gone, is_batch, batch = due.pop(0)
+                _, batch, gone = due.pop(0)
                 freed += gone
-                new |= {batch} - batches if is_batch else set()
-            batches |= new
+                batches.add(batch)
             moments.append(
-                Moment(message.created_at, place, max(0, total - freed), total, folds=len(new), is_counted=True)
+                Moment(
+                    message.created_at, place, max(0, total - freed), total, folds=len(batches) - known, is_counted=True
+                )
             )
         total += message.tokens
+        freed += on_arrival[message.id]
     return moments[-MOMENTS_MAX:]
 
 

@@ -186,7 +186,7 @@ def draw_result(bringing: Bringing) -> None:
         else:
             text("p", say("start.unpriced"), "soft")
         for problem in brought.problems[:5]:
-            text("p", clean(problem)[:200], "faint")
+            text("p", clean(problem)[:300], "faint")
 
 
 def _list_dollars(brought: Brought, whole: float) -> dict[str, float]:

@@ -136,7 +136,7 @@ def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
     found: list[Session] = []
     problems: list[str] = []
     for reading in read_files(list_files([str(folder)])):
-        problems += [f"{Path(reading.path).name}: {one.why}" for one in reading.broken[:3]]
+        problems += [_name_file(reading.path, one.why) for one in reading.broken[:3]]
         found += reading.sessions
     found.sort(key=lambda one: one.times[-1] if one.times else 0.0)
     chosen = found[-SESSIONS_MAX:]
@@ -150,15 +150,21 @@ def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
         try:
             name = play_session(access, session)
         except RefoldError as error:
-            problems.append(f"{Path(session.source).name}: {error}")
+            problems.append(_name_file(session.source, str(error)))
             continue
         names.append(name)
         bill += access.manager.figures(make_id(access.tenant, name)).bill
         reread += price_rereads(session)
     if not names:
         raise FormatError(problems[0] if problems else "no conversation could be imported")
-    shown = tuple(one.replace(f"{folder}/", "") for one in problems[:PROBLEMS_MAX])
-    return Brought(tuple(names), bill, reread, shown)
+    return Brought(tuple(names), bill, reread, tuple(problems[:PROBLEMS_MAX]))
+
+
+def _name_file(path: str, why: str) -> str:
+    """Return a problem of a file under the name that the reader knows it by; the path here is ours."""
+    name = Path(path).name
+    told = why.replace(path, name)
+    return told if name in told else f"{name}: {told}"
 
 
 def play_session(access: Access, session: Session) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from refold.agent.context_tools import Texts, tell_change, texts_in
+from refold.agent.context_tools import Texts, tell_change
 from refold.agent.events import find_undo
 from refold.cli.app import describe_error
 from refold.cli.config import format_row
@@ -26,11 +26,12 @@ from refold.cli.output import (
     format_time,
     make_table,
     say_reason,
+    shorten_tokens,
     tr,
     translate,
 )
 from refold.cli.repl.keyboard import COMMAND_LIST
-from refold.cli.repl.screen import OPTIMISING, Screen, shorten_tokens, write_gauge
+from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.cli.repl.session import ChatSession
 from refold.cli.session import describe_switched
 from refold.config.load import explain as explain_settings
@@ -64,7 +65,7 @@ async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
     if command is None:
         near = get_close_matches(name.lower(), COMMANDS, 1)
         hint = tr("; did you mean /{name}?", name=near[0]) if near else tr("; /help lists them")
-        screen.note(tr("there is no command /{name}{hint}", name=name[:40], hint=hint), "yellow")
+        screen.note("there is no command /{name}{hint}", "yellow", name=name[:40], hint=hint)
         return
     try:
         made = command.run(chat, screen, argument.strip())
@@ -87,7 +88,7 @@ def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
 def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     status = chat.status()
     if status is None:
-        screen.note(tr("this session has no messages yet"))
+        screen.note("this session has no messages yet")
         return
     screen.show(write_gauge(status, cells=20))
     system_tokens = counter_for(status.model or None).count_text(chat.system)
@@ -97,27 +98,20 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
         table.add_row(translate(row.name), f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
     screen.show(table)
     screen.note(
-        tr(
-            "window {window:,} · hard {hard:,} · soft {soft:,} · counted by {counter} · "
-            "{messages_in_view:,} of {messages:,} messages in view · {compression_count}",
-            window=status.window,
-            hard=status.hard,
-            soft=status.soft,
-            counter=status.counter,
-            messages_in_view=status.messages_in_view,
-            messages=status.messages,
-            compression_count=count_things(status.compression_count, "compression"),
-        )
+        "window {status.window:,} · hard {status.hard:,} · soft {status.soft:,} · counted by {status.counter} · "
+        "{status.messages_in_view:,} of {status.messages:,} messages in view · {compressions}",
+        status=status,
+        compressions=count_things(status.compression_count, "compression"),
     )
     if status.stopped:
-        screen.note(tr("next: {stopped}", stopped=say_reason(status.stopped)), "yellow")
+        screen.note("next: {stopped}", "yellow", stopped=say_reason(status.stopped))
     else:
-        screen.note(tr("next: {tell}", tell=status.ahead.tell(find_language())))
+        screen.note("next: {tell}", tell=status.ahead.tell(find_language()))
 
 
 def find_texts(chat: ChatSession) -> Texts:
     """Return the sentences of the context tools: in the language of the conversation, else in the user's."""
-    return texts_in(find_language()) if chat.status() is None else chat.agent.context.texts
+    return Texts(find_language()) if chat.status() is None else chat.agent.context.texts
 
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -135,22 +129,15 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
         return
     if not any(stage.edits for stage in done.stages):
         screen.note(
-            tr(
-                "nothing to compress, {current_tokens:,} tokens as before: {reason}",
-                current_tokens=done.current_tokens,
-                reason=say_reason(done.reason),
-            )
+            "nothing to compress, {tokens:,} tokens as before: {reason}",
+            tokens=done.current_tokens,
+            reason=say_reason(done.reason),
         )
         return
-    shrunk = describe_share(done.previous_tokens, done.current_tokens)
     screen.show(
-        tr(
-            "{previous_tokens:,} → {current_tokens:,} tokens ({shrunk}), {freed_tokens:,} freed",
-            previous_tokens=done.previous_tokens,
-            current_tokens=done.current_tokens,
-            shrunk=shrunk,
-            freed_tokens=done.freed_tokens,
-        )
+        "{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed",
+        done=done,
+        shrunk=describe_share(done.previous_tokens, done.current_tokens),
     )
     for failed in (stage for stage in done.stages if stage.is_failed):
         screen.note(say_reason(failed.note), "yellow")
@@ -158,13 +145,11 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     files = tr(" · {files} deleted", files=count_things(len(done.deleted_files), "file")) if done.deleted_files else ""
     kept = tr("unchanged: {messages}", messages=count_things(done.preserved_count, "message"))
     screen.note(
-        tr(
-            "{kept} · freed by {gone}{files} · undo with /undo {find_undo}",
-            kept=kept,
-            gone=gone,
-            files=files,
-            find_undo=find_undo(chat.manager, chat.session_id),
-        )
+        "{kept} · freed by {gone}{files} · undo with /undo {id}",
+        kept=kept,
+        gone=gone,
+        files=files,
+        id=find_undo(chat.manager, chat.session_id),
     )
     _show_gauge(chat, screen)
 
@@ -191,7 +176,7 @@ def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
     if not argument:
-        screen.show(tr("name what to look for: /recall WORDS"))
+        screen.show("name what to look for: /recall WORDS")
         return
     head, line, passages = chat.agent.context.context_recall(argument).partition("\n")
     screen.show(head.replace("context_expand(handle)", "/expand HANDLE") + line + passages)
@@ -200,7 +185,7 @@ def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
 def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     handle, _, rest = argument.partition(" ")
     if not handle:
-        screen.show(tr("name a handle: /expand m:4f2a91c3"))
+        screen.show("name a handle: /expand m:4f2a91c3")
         return
     offset = int(rest) if rest.strip().isdecimal() else 0
     screen.show(chat.agent.context.context_expand(handle, offset))
@@ -213,7 +198,7 @@ def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
 def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     known = chat.manager.facts(chat.session_id) if chat.status() is not None else []
     if not known:
-        screen.note(tr("no facts yet: compressions collect them"))
+        screen.note("no facts yet: compressions collect them")
     for fact in known:
         handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
         screen.show(f"{translate(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
@@ -227,9 +212,9 @@ def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     if page:
         screen.show(page)
     elif dates:
-        screen.note(tr("there is no page of {date}; the newest are {join}", date=date[:40], join=", ".join(dates[-5:])))
+        screen.note("there is no page of {date}; the newest are {join}", date=date[:40], join=", ".join(dates[-5:]))
     else:
-        screen.note(tr("no pages yet: each compression adds to the page of its day"))
+        screen.note("no pages yet: each compression adds to the page of its day")
 
 
 def config(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -237,7 +222,7 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
     for pair in argument.split():
         name, equals, value = pair.partition("=")
         if not equals:
-            screen.note(tr("use /config name=value, or /config to list the settings"), "yellow")
+            screen.note("use /config name=value, or /config to list the settings", "yellow")
             return
         changes[name] = _read_value(value)
     if changes:
@@ -252,7 +237,7 @@ def _show_settings(chat: ChatSession, screen: Screen) -> None:
     for name, row in ({name: rows[ours] for name, ours in SETTINGS.items()} | {begins.name: begins}).items():
         table.add_row(name, format_row(row), translate(row.means))
     screen.show(table)
-    screen.note(tr("change one with /config name=value; 'refold config explain --all' lists every setting"))
+    screen.note("change one with /config name=value; 'refold config explain --all' lists every setting")
 
 
 def _read_value(text: str) -> object:
@@ -274,7 +259,7 @@ def model(chat: ChatSession, screen: Screen, argument: str) -> None:
 def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     rows = chat.manager.ledger.list_sessions(limit=20)
     if not rows:
-        screen.note(tr("no sessions yet"))
+        screen.note("no sessions yet")
         return
     table = make_table("session", "messages", "tokens", "changed", numbers=("messages", "tokens"), wide=("session",))
     for row in rows:
@@ -288,12 +273,12 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
     if not argument:
         sessions(chat, screen, "")
-        screen.note(tr("name one: /resume SESSION, or the start of its name"))
+        screen.note("name one: /resume SESSION, or the start of its name")
         return
     found = [one for one in known if one == argument] or [one for one in known if one.startswith(argument)]
     if len(found) != 1:
         why = tr("matches several sessions") if found else tr("is not a session")
-        screen.note(tr("{argument!r} {why}; /sessions lists them", argument=argument[:60], why=why), "yellow")
+        screen.note("{argument!r} {why}; /sessions lists them", "yellow", argument=argument[:60], why=why)
         return
     chat.open(found[0])
     status = chat.status()
@@ -308,11 +293,11 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
     if path.exists():
-        screen.note(tr("{path} already exists; name another file", path=path), "yellow")
+        screen.note("{path} already exists; name another file", "yellow", path=path)
         return
     content = dump_json(chat.manager.export_session(chat.session_id)) + b"\n"
     path.write_bytes(content)
-    screen.show(tr("wrote {path}: {content:,} bytes", path=path, content=len(content)))
+    screen.show("wrote {path}: {content:,} bytes", path=path, content=len(content))
 
 
 def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
@@ -324,13 +309,11 @@ def _describe_costs(ledger: Ledger, session_id: str) -> str:
     bill = read_figures(ledger, session_id, _REQUESTS_MAX).bill
     if not bill.requests:
         return tr("the provider has reported no usage yet")
-    requests = count_things(bill.requests, "request")
     tokens = tr(
-        "{requests} · {tokens:,} tokens in ({cached:.0f} % from the cache) · {output:,} out",
-        requests=requests,
-        tokens=bill.tokens,
+        "{requests} · {bill.tokens:,} tokens in ({cached:.0f} % from the cache) · {bill.output:,} out",
+        requests=count_things(bill.requests, "request"),
+        bill=bill,
         cached=bill.cached_share * 100,
-        output=bill.output,
     )
     if not bill.priced:
         return tr("{tokens} · no known price", tokens=tokens)

@@ -1,4 +1,4 @@
-"""What the chat prints: streamed answers as Markdown, notices, and the line shown while the context is compressed.
+"""The output of the chat: streamed answers as Markdown, notices, and the line shown during a compression.
 
 On a terminal, finished blocks are printed once and the unfinished end is redrawn below them. Elsewhere plain text is
 written as it arrives, without colour. Nothing in a model's answer can move the cursor. The gauge shows how full the
@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from refold.budget.trigger import Limit
-from refold.cli.output import clean_line, count_things, describe_share, find_language, tr, translate
+from refold.cli.output import clean_line, count_things, describe_share, find_language, shorten_tokens, tr, translate
 from refold.conversation import because
 from refold.manager.status import SessionStatus
 
@@ -60,13 +60,13 @@ def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
     model = chat.chosen.model
     source = f"{getattr(model, 'source', model.name)} ({translate(chat.chosen.why)})"
     if not is_typed:
-        screen.note(tr("{source} · session {session_id}", source=source, session_id=chat.session_id))
+        screen.note("{source} · session {session_id}", source=source, session_id=chat.session_id)
         return
     screen.note(source)
     status = chat.status()
     size = f" · {count_things(status.messages, 'message')}" if status is not None else ""
     screen.note(
-        tr("session {session_id}{size} · /help lists commands, Ctrl-D leaves", session_id=chat.session_id, size=size)
+        "session {session_id}{size} · /help lists commands, Ctrl-D leaves", session_id=chat.session_id, size=size
     )
     if status is not None:
         _remind(screen, chat)
@@ -108,18 +108,18 @@ class Screen:
             for show in held:
                 show()
 
-    def note(self, text: str, style: str = "dim") -> None:
-        """Print one line that is not part of the conversation."""
+    def note(self, text: str, style: str = "dim", /, **values: object) -> None:
+        """Print one line that is not part of the conversation, in the user's language."""
         if self._held is not None:
-            self._held.append(lambda: self.note(text, style))
+            self._held.append(lambda: self.note(text, style, **values))
             return
         self.rest()
-        self.err.print(Text(clean_line(text, 1_000), style=style), soft_wrap=not self.is_live)
+        self.err.print(Text(clean_line(tr(text, **values), 1_000), style=style), soft_wrap=not self.is_live)
 
-    def show(self, thing: Any) -> None:
-        """Print the table or text of a command."""
+    def show(self, thing: Any, /, **values: object) -> None:
+        """Print the table or text of a command; a sentence of ours is printed in the user's language."""
         self.rest()
-        self.out.print(Text(clean_block(thing)) if isinstance(thing, str) else thing)
+        self.out.print(Text(clean_block(tr(thing, **values))) if isinstance(thing, str) else thing)
 
     def say(self, piece: str) -> None:
         """Print a piece of the answer."""
@@ -149,15 +149,13 @@ class Screen:
         """Print the line after a compression."""
         back = tr(" · undo with /undo {id}", id=undo) if undo else ""
         self.note(
-            tr(
-                "context {before:,} → {after:,} tokens ({describe_share}) · {reason}{back}",
-                before=before,
-                after=after,
-                describe_share=describe_share(before, after),
-                reason=reason,
-                back=back,
-            ),
+            "context {before:,} → {after:,} tokens ({share}) · {reason}{back}",
             "green",
+            before=before,
+            after=after,
+            share=describe_share(before, after),
+            reason=reason,
+            back=back,
         )
 
     def _end_answer(self) -> None:
@@ -321,14 +319,3 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     else:
         parts.append(status.ahead.tell(find_language()))
     return " · ".join(parts)
-
-
-def shorten_tokens(tokens: int) -> str:
-    """Return a short form of a number of tokens: 940, 7.8k, 128k, 1.05M."""
-    if tokens < 1_000:
-        return str(tokens)
-    if tokens < 9_950:
-        return f"{tokens / 1_000:.1f}k"
-    if tokens < 999_500:
-        return f"{tokens / 1_000:.0f}k"
-    return f"{tokens / 1_000_000:.2f}M"

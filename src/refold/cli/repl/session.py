@@ -139,7 +139,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
             if was_interrupted:
                 return
             was_interrupted = True
-            screen.note(tr("Ctrl-C again, Ctrl-D or /quit leaves"))
+            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
         else:
             was_interrupted = False
             with hushed():
@@ -161,7 +161,7 @@ async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge
             try:
                 await task
             except asyncio.CancelledError:
-                screen.note(tr("stopped; nothing was changed"), "yellow")
+                screen.note("stopped; nothing was changed", "yellow")
             finally:
                 screen.rest()
         return None
@@ -176,7 +176,7 @@ async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_o
     if prompt or is_once:
         text = prompt or await asyncio.to_thread(_read_stdin)
         if not text.strip():
-            raise FormatError(tr("the input is empty; try: echo 'hello' | refold chat --once"))
+            raise FormatError("the input is empty; try: echo 'hello' | refold chat --once")
         error = await run_turn(chat, screen, text, shows_gauge=False)
         if error is not None:
             raise error
@@ -190,7 +190,7 @@ async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_o
 def _read_stdin() -> str:
     text = sys.stdin.read(STDIN_CHARS_MAX + 1)
     if len(text) > STDIN_CHARS_MAX:
-        raise FormatError(tr("the input has more than {STDIN_CHARS_MAX:,} characters", STDIN_CHARS_MAX=STDIN_CHARS_MAX))
+        raise FormatError("the input has more than {most:,} characters", most=STDIN_CHARS_MAX)
     return text
 
 
@@ -216,7 +216,7 @@ async def run_turn(
         try:
             return await task
         except asyncio.CancelledError:
-            screen.note(tr("stopped; the session is intact, type to continue"), "yellow")
+            screen.note("stopped; the session is intact, type to continue", "yellow")
             return None
         finally:
             screen.rest()
@@ -273,29 +273,25 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
             screen.wait("…")
         case events.Offloaded():
             screen.note(
-                tr(
-                    "{files:,} tool results were moved to files, {tokens_freed:,} tokens freed",
-                    files=len(event.files),
-                    tokens_freed=event.tokens_freed,
-                )
+                "{files:,} tool results were moved to files, {tokens_freed:,} tokens freed",
+                files=len(event.files),
+                tokens_freed=event.tokens_freed,
             )
         case events.CompressionSkipped() if (
             event.reason.values.get("error") != BudgetTooSmall.__name__
         ):  # The error follows.
-            screen.note(tr("not compressed: {reason}", reason=say_reason(event.reason)), "yellow")
+            screen.note("not compressed: {reason}", "yellow", reason=say_reason(event.reason))
         case events.WindowLowered():
             window = describe_change(event.window_before, event.window_after)
             screen.note(
-                tr(
-                    "the context window of {model} is now {window}: {reason}",
-                    model=event.model,
-                    window=window,
-                    reason=say_reason(event.reason),
-                ),
+                "the context window of {model} is now {window}: {reason}",
                 "yellow",
+                model=event.model,
+                window=window,
+                reason=say_reason(event.reason),
             )
         case events.Retrying():
-            screen.note(tr("retrying: {reason}", reason=translate(event.reason)), "yellow")
+            screen.note("retrying: {reason}", "yellow", reason=translate(event.reason))
             screen.wait("…")
         case events.Warned():
             screen.note(event.text, "yellow")
@@ -321,7 +317,7 @@ def _show_end(screen: Screen, event: events.Finished) -> None:
     if event.reason in ends:
         screen.note(ends[event.reason], "yellow")
     elif not event.text.strip() and event.reason == "stop":
-        screen.note(tr("the model returned an empty answer"))
+        screen.note("the model returned an empty answer")
 
 
 def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:

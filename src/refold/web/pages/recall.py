@@ -37,6 +37,7 @@ _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _ENTRY = re.compile(r"^(?=## )", re.M)
 # Who a line of a summary quotes.
 _QUOTED = re.compile(r"^([UA])> ", re.M)
+_EMPTY_END = re.compile(r"\n#{3,6} [^\n]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +222,12 @@ def read_page(access: Access, date: str) -> str:
 
 
 def split_entries(page: str) -> list[str]:
-    """Return the entries of a page, newest first; text above the first entry comes last."""
+    """Return the entries of a page, newest first; text above the first entry comes last.
+
+    A heading at the end of an entry with nothing below it is left out: the file has all headings in every entry.
+    """
     body = _FRONT.sub("", page.replace("\r\n", "\n"), count=1)
-    return [entry.strip() for entry in reversed(_ENTRY.split(body)) if entry.strip()]
+    return [_EMPTY_END.sub("", entry.strip()) for entry in reversed(_ENTRY.split(body)) if entry.strip()]
 
 
 def _draw_days(dates: list[str], chosen: str) -> None:

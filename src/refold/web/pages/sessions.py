@@ -39,6 +39,7 @@ class SessionList:
         self.minute = 0
         self.chosen: Listed | None = None
         self.title = ""
+        self.is_sample_coming = False
 
     async def draw(self) -> None:
         """Draw everything once."""
@@ -94,23 +95,25 @@ class SessionList:
         await self._refresh()
 
     async def _refresh(self) -> None:
-        listing = await self.source.run(list_sessions, self.query, self.limit)
         page = self.source.application.page
-        if page is not None and page.is_making_sample:
+        # Asked before the list is read: a sample that is completed meanwhile appears at the next look.
+        is_sample_coming = page is not None and page.is_making_sample
+        listing = await self.source.run(list_sessions, self.query, self.limit)
+        if is_sample_coming:
             # Hide the sample until it is complete.
             listing = Listing(tuple(one for one in listing.sessions if one.has_own_title), 0, False)
         minute = int(time.time() // 60)
-        if listing == self.listing and minute == self.minute:
+        now = (listing, minute, is_sample_coming)
+        if now == (self.listing, self.minute, self.is_sample_coming):
             return
-        self.listing, self.minute = listing, minute
+        self.listing, self.minute, self.is_sample_coming = now
         self.body.clear()
         with self.body:
             self._draw_listing(listing)
 
     def _draw_listing(self, listing: Listing) -> None:
         if not listing.is_any:
-            page = self.source.application.page
-            _draw_none(is_making_sample=page is not None and page.is_making_sample)
+            _draw_none(is_making_sample=self.is_sample_coming)
         elif not listing.sessions:
             with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
                 link(say("shell.recall"), page_link("/recall", query=self.query), "button")

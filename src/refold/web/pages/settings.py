@@ -432,7 +432,8 @@ class Field:
 
 
 def _tell_source(setting: Setting) -> str:
-    layer = setting.layer.replace(" ", "_")
+    # The preset that nobody chose would be said to come from itself.
+    layer = "built_in" if (setting.name, setting.layer) == ("preset", "preset") else setting.layer.replace(" ", "_")
     place = setting.place.rsplit("/", 1)[-1] if layer == "project" else setting.place
     return say(f"settings.from_{layer}", place=place)
 

@@ -17,6 +17,7 @@ from nicegui.events import GenericEventArguments
 
 from refold.conversation.reason import read_reason
 from refold.ledger.records import Event
+from refold.manager.notices import list_folds
 from refold.manager.usage import Bill, SessionFigures
 from refold.tokens.models import AS_OF
 from refold.web.data import Overview, Point, read_overview
@@ -63,14 +64,14 @@ def draw_tokens(points: Sequence[Point], *, is_one: bool) -> ui.echart:
     cached["areaStyle"] = {":color": _colour("--accent"), "opacity": 0.15}
     cached["itemStyle"]["opacity"] = 0.3
     series = [*([folds] if dots else []), cached, raw, sent]
-    return _draw("tokens", points, series, _SHORT, _GROUPED, is_one=is_one)
+    return _draw("tokens", points, series, axis=_SHORT, figure=_GROUPED, is_one=is_one)
 
 
 def draw_bill(points: Sequence[Point], *, is_one: bool) -> ui.echart:
     """Draw the cumulative cost of requests, with and without compression."""
     paid = _line(say("statistics.paid"), [round(one.dollars, 6) for one in points], "--accent", width=2)
     raw = _line(say("statistics.raw"), [round(one.dollars_raw, 6) for one in points], "--ink-3", width=1.6, dash=True)
-    return _draw("bill", points, [raw, paid], _DOLLARS_SHORT, _DOLLARS, is_one=is_one)
+    return _draw("bill", points, [raw, paid], axis=_DOLLARS_SHORT, figure=_DOLLARS, is_one=is_one)
 
 
 def _colour(variable: str) -> str:
@@ -102,7 +103,7 @@ def _find_icon(series: dict[str, Any]) -> str:
 
 
 def _draw(
-    name: str, points: Sequence[Point], series: list[dict[str, Any]], axis: str, figure: str, *, is_one: bool
+    name: str, points: Sequence[Point], series: list[dict[str, Any]], *, axis: str, figure: str, is_one: bool
 ) -> ui.echart:
     legend = [{"name": one["name"], "icon": _find_icon(one)} for one in reversed(series)]
     words = {":fontFamily": "getComputedStyle(document.body).fontFamily", "fontSize": 12, ":color": _colour("--ink-3")}
@@ -415,7 +416,11 @@ def _name_kind(event: Event) -> str:
 
 
 def _tell_reason(event: Event) -> str:
-    return say_reason(read_reason(event.fields.get("reason")))
+    folds = [
+        say("statistics.fold_size", count=one.messages, before=one.tokens_before, after=one.tokens_after)
+        for one in list_folds(event)
+    ]
+    return "; ".join([say_reason(read_reason(event.fields.get("reason"))), *folds])
 
 
 def _tell_change(event: Event) -> str:
