@@ -28,6 +28,8 @@ IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
 WIDE, NARROW, LARGE = (1280, 800), (390, 844), (1440, 900)
 SAMPLE = "sample-harbour-billing"
+# Long, because machines are shared; a page is there as soon as what is wanted is.
+WAIT_MS = 90_000
 SHOWN = IMAGES / "shown.json"
 # Pictures that the READMEs show.
 DESCRIBED = ("page-session", "page-session-zh")
@@ -63,13 +65,14 @@ HAS_CHINESE = """() => {
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture: its file, the address, what to do before it is taken."""
+    """One picture: its file, the address, what must be there first, what to do before it is taken."""
 
     name: str
     path: str
     size: tuple[int, int] = WIDE
     colours: str = "light"
     language: str = "en-GB"
+    wanted: str = "#main"
     act: Callable[[Any], None] | None = None
 
 
@@ -128,14 +131,8 @@ def preview_compression(page: Any) -> None:
     dialog.locator("summary").last.click()
 
 
-def recall_something(page: Any) -> None:
-    """Wait for what was found."""
-    page.locator(".result").first.wait_for(timeout=60_000)
-
-
 def see_curves(page: Any) -> None:
     """Hover a curve."""
-    page.locator(".chart canvas").first.wait_for()
     box = page.locator(".chart").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.46, box["y"] + box["height"] * 0.45)
 
@@ -174,25 +171,27 @@ def answer(request: RecordedRequest) -> ScriptedReply | Fault:
     return drip(words * 6, pause_s=0.08)
 
 
+SESSION = f"/session?name={SAMPLE}"
+TALK = ".turn-place"
 PICTURES = (
-    Picture("page-sessions", "/", act=open_start),
-    Picture("page-sessions-phone", "/", NARROW, "dark"),
-    Picture("page-session", f"/session?name={SAMPLE}", act=look_at_fold),
-    Picture("page-session-dark", f"/session?name={SAMPLE}", colours="dark", act=look_at_fold),
-    Picture("page-session-phone", f"/session?name={SAMPLE}", NARROW, act=look_at_fold),
-    Picture("page-session-zh", f"/session?name={SAMPLE}", language="zh-CN", act=look_at_fold),
-    Picture("page-compare", f"/session?name={SAMPLE}", LARGE, act=compare),
-    Picture("page-difference", f"/session?name={SAMPLE}", act=look_at_difference),
-    Picture("page-compress", f"/session?name={SAMPLE}", act=preview_compression),
-    Picture("page-statistics", "/statistics", act=see_curves),
-    Picture("page-statistics-phone", "/statistics", NARROW, "dark"),
-    Picture("page-recall", "/recall?query=credit+notes", act=recall_something),
-    Picture("page-memory", "/memory"),
-    Picture("page-settings", "/settings", act=change_settings),
-    Picture("page-settings-phone", "/settings", NARROW, "dark", "zh-CN"),
-    Picture("page-chat", "/chat", act=talk),
-    # Last: what is said in them would be in the other pictures.
-    Picture("page-recalled", f"/session?name={SAMPLE}", act=ask_for_folded),
+    Picture("page-sessions", "/", wanted=".saved.good-text", act=open_start),
+    Picture("page-sessions-phone", "/", NARROW, "dark", wanted=".saved.good-text"),
+    Picture("page-session", SESSION, wanted=TALK, act=look_at_fold),
+    Picture("page-session-dark", SESSION, colours="dark", wanted=TALK, act=look_at_fold),
+    Picture("page-session-phone", SESSION, NARROW, wanted=TALK, act=look_at_fold),
+    Picture("page-session-zh", SESSION, language="zh-CN", wanted=TALK, act=look_at_fold),
+    Picture("page-compare", SESSION, LARGE, wanted=TALK, act=compare),
+    Picture("page-difference", SESSION, wanted=TALK, act=look_at_difference),
+    Picture("page-compress", SESSION, wanted=TALK, act=preview_compression),
+    Picture("page-statistics", "/statistics", wanted=".chart canvas", act=see_curves),
+    Picture("page-statistics-phone", "/statistics", NARROW, "dark", wanted=".chart canvas"),
+    Picture("page-recall", "/recall?query=credit+notes", wanted=".result"),
+    Picture("page-memory", "/memory", wanted=".entry"),
+    Picture("page-settings", "/settings", wanted="[data-setting]", act=change_settings),
+    Picture("page-settings-phone", "/settings", NARROW, "dark", "zh-CN", wanted="[data-setting]"),
+    Picture("page-chat", "/chat", wanted=".composer-field:enabled", act=talk),
+    # Last: what is said in it would be in the other pictures.
+    Picture("page-recalled", SESSION, wanted=TALK, act=ask_for_folded),
 )
 
 
@@ -243,8 +242,9 @@ def show(browser: Any, url: str, picture: Picture) -> Any:
         viewport={"width": width, "height": height}, color_scheme=picture.colours, locale=picture.language
     )
     page = context.new_page()
+    context.set_default_timeout(WAIT_MS)
     page.goto(f"{url}/ui{picture.path}")
-    page.wait_for_timeout(1_500)
+    page.locator(picture.wanted).first.wait_for()
     if picture.act is not None:
         picture.act(page)
     page.wait_for_timeout(1_200)

@@ -1,4 +1,4 @@
-"""How much a test tries: some examples and some cases in ``make test``, all of them in ``make test-all``."""
+"""How much a test tries: some examples and some cases in ``make test``, all of them in ``make test-slow`` and -all."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 QUICK = "quick"
-QUICK_EXAMPLES = 20
+QUICK_EXAMPLES = 10
 
 
 def is_quick() -> bool:

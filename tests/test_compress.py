@@ -12,7 +12,7 @@ import pytest
 import refold
 from refold.errors import BudgetTooSmall, ConfigError, FormatError, HandleUnknown
 from refold.testing import find_violations
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.effort import first_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.compress import restore_results
+from refold.manager.batch import restore_results
 from refold.offload import OffloadFolder
 from refold.testing import ScriptedModel, fail
 from tests.fold_llm.talk import GOOD, chatting, parse, says, working

@@ -1,9 +1,7 @@
 """Every pattern of the package is linear: four times the text never takes much more than four times the time."""
 
-from collections.abc import Iterable
-from typing import TypeVar
+import pytest
 
-from tests.effort import is_quick
 from tests.hostile.patterns import (
     FLOOR_S,
     MADE,
@@ -18,7 +16,6 @@ from tests.hostile.patterns import (
     runs_of,
 )
 
-T = TypeVar("T")
 # Patterns that never see more than so many characters, and where that is decided.
 _WORDS = "_TAIL _HEX _UNIT _CODE _KEYED _MIXED _PATH _TREE _OUT_OF _DOTTED _SCOPED _SNAKE _CAMEL _CONST _KEBAB"
 BOUNDED = {
@@ -30,16 +27,16 @@ BOUNDED = {
 }
 
 
-def some_of(patterns: Iterable[T]) -> list[T]:
-    """Return every sixth pattern in ``make test``, and all of them in ``make test-all``."""
-    return list(patterns)[:: 6 if is_quick() else 1]
+# Every twelfth pattern in ``make test``, and all of them in ``make test-slow``.
+some_or_all = pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 
 
-def test_every_pattern_of_the_package_is_linear() -> None:
+@some_or_all
+def test_every_pattern_of_the_package_is_linear(step: int) -> None:
     patterns, uses = find_patterns(), find_uses()
     assert len(patterns) > 300, "the walk finds the patterns of all modules"
     faults = []
-    for where, pattern in some_of(patterns.items()):
+    for where, pattern in list(patterns.items())[::step]:
         if where in BOUNDED:
             continue
         writers = list(list_texts(pattern))
@@ -60,10 +57,11 @@ def test_every_function_that_makes_a_pattern_is_listed_with_examples() -> None:
     assert find_makers() == MADE.keys()
 
 
-def test_a_pattern_for_short_texts_is_quick_on_the_longest_it_sees() -> None:
+@some_or_all
+def test_a_pattern_for_short_texts_is_quick_on_the_longest_it_sees(step: int) -> None:
     patterns = find_patterns()
     assert BOUNDED.keys() <= patterns.keys(), "a pattern that is gone is no exception any more"
-    for where, chars in some_of(BOUNDED.items()):
+    for where, chars in list(BOUNDED.items())[::step]:
         pattern = patterns[where]
         for write in list_texts(pattern):
             text = write(chars)

@@ -8,8 +8,8 @@ import pytest
 
 from refold.errors import FormatError
 from refold.readers import Session, find_conversations, find_title, list_files, read_file, read_value
-from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
+from tests.convert import to_anthropic, to_responses
 from tests.replay.files import agent_messages
 
 ASKED = {"role": "user", "content": "Where is the bug?"}

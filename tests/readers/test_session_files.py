@@ -10,8 +10,8 @@ from refold.errors import FormatError
 from refold.readers.file import read_file, read_files
 from refold.readers.session import read_time
 from refold.replay.record import add_probes
-from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
+from tests.convert import to_anthropic, to_responses
 from tests.replay.files import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows
 
 

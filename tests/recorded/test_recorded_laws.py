@@ -10,14 +10,14 @@ import pytest
 import refold
 from refold.conversation.message import find_marks
 from refold.testing import find_violations
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.effort import is_quick
 
 from .sessions import CHATS, read_records
 
 SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500
-# A look at each set, one session out of so many; `make test` takes a quarter of those. The slow tests read all.
+# A look at each set, one session out of so many; `make test` takes an eighth of those. The slow tests read all.
 EVERY = {
     "tau_airline": 6,
     "swe_mini": 4,
@@ -31,7 +31,7 @@ EVERY = {
 
 
 def every(name: str) -> int:
-    return EVERY.get(name, 1) * (4 if is_quick() else 1)
+    return EVERY.get(name, 1) * (8 if is_quick() else 1)
 
 
 def least_budget(prepared: refold.PreparedContext, messages: list[Any], tools: Any) -> int:

@@ -10,8 +10,8 @@ from refold.readers.session import Session
 from refold.replay.policy import Allowance, PeerPolicy, find_baselines
 from refold.replay.record import SessionRecord
 from refold.replay.run import ReplayJob, Terms, replay_session
-from refold.testing.convert import to_anthropic
 from refold.tokens import CacheRules, counter_for
+from tests.convert import to_anthropic
 from tests.replay.files import agent_messages
 
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), output=5.0)

@@ -15,8 +15,8 @@ from refold.replay.policy import BASELINES, LadderPolicy, PolicyRoom
 from refold.replay.record import SessionRecord
 from refold.replay.report import ReplayReport, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.run import ReplayJob, Terms, check_presets, replay_session, run_jobs
-from refold.testing.convert import to_anthropic, to_responses
 from refold.tokens import CacheRules, counter_for
+from tests.convert import to_anthropic, to_responses
 from tests.replay.files import agent_messages
 
 CACHE = CacheRules(read=0.1, write=1.25, lifetime_s=300)
@@ -118,7 +118,7 @@ def test_every_baseline_replays_a_session(session: Session, preset: str) -> None
 def test_a_cold_cache_is_billed_and_acted_on() -> None:
     messages = tuple(agent_messages(60))
     # The pause comes while much has gathered, and before the first fold that pays with a warm cache.
-    times = tuple(float(at) if at < 57 else 10_000.0 + at for at in range(len(messages)))
+    times = tuple(float(at) if at < 63 else 10_000.0 + at for at in range(len(messages)))
     config = CompressionConfig(economic_ratio=0.2)
 
     def run(session: Session) -> SessionRecord:

@@ -23,9 +23,13 @@ REGISTRIES = re.compile(
 INDEX_OPTION = re.compile(r"--(?:extra-)?" + r"index-url[ =]\S*://|--find-" + r"links[ =]\S*[/:]")
 HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 # Ratchets: lower the numbers as the package gets simpler.
-MODULES_MAX = 272
-MANY_ARGUMENTS_MAX = 51
-ADAPTER_LINES_MAX = 83
+MODULES_MAX = 270
+MANY_ARGUMENTS_MAX = 33
+ADAPTER_LINES_MAX = 43
+# Why an adapter is longer: Pydantic AI has two generations of hooks, and messages of two classes with parts of ten;
+# AutoGen has two seams, and a class of messages for each role; a component of Haystack is saved and loaded again, and
+# has each method twice; a client of an SDK is wrapped for three interfaces, sync and async.
+LONG_ADAPTERS = {"pydantic_ai": 61, "autogen": 53, "haystack": 49, "wrap": 52}
 # Shared by all adapters.
 NO_ADAPTERS = {"__init__", "parts", "streamed"}
 # Conversations made up for examples and tests speak of files on machines that do not exist.
@@ -162,5 +166,5 @@ def count_code(path: Path) -> int:
 def test_an_adapter_is_a_table_and_a_few_hooks() -> None:
     adapters = [path for path in list_modules() if path.parent.name == "integrations" and path.stem not in NO_ADAPTERS]
     sizes = {path.stem: count_code(path) for path in adapters}
-    large = {name: size for name, size in sizes.items() if size > ADAPTER_LINES_MAX}
+    large = {name: size for name, size in sizes.items() if size > LONG_ADAPTERS.get(name, ADAPTER_LINES_MAX)}
     assert large == {}, "move what adapters share into refold.integrations"
