@@ -100,8 +100,8 @@ class Task:
             self.policy,
             self.make_policy,
             self.make_budget,
-            counter_for("gpt-4o"),
-            make_tariff(self.read),
+            counter=counter_for("gpt-4o"),
+            tariff=make_tariff(self.read),
             with_recall=self.with_recall,
         )
 

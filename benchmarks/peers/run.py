@@ -130,7 +130,13 @@ def read_recorded(name: str, sessions: int) -> Iterator[Session]:
 def replay_one(session: Session, title: str, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
     task = Task("", "default", READ, "room", {})
     return replay_session(
-        session, title, make_policy, task.make_budget, counter_for("gpt-4o"), make_tariff(READ), with_recall=False
+        session,
+        title,
+        make_policy,
+        task.make_budget,
+        counter=counter_for("gpt-4o"),
+        tariff=make_tariff(READ),
+        with_recall=False,
     )
 
 

@@ -19,9 +19,9 @@ from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
+from refold.stages.ground import Ground
 from refold.stages.prompts import write_archive_prompt, write_facts_prompt
-from refold.stages.verify import Answer, Ground, find_rejection, verify_words
-from refold.stages.verify.check import find_wrong
+from refold.stages.verify import Answer, find_rejection, find_wrong, verify_words
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"

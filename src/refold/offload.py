@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from refold.conversation.message import Message
 from refold.errors import LedgerError
-from refold.stages.offload import OffloadFile
+from refold.stages.offload import OffloadFile, read_path
 
 if sys.platform != "win32":
     import fcntl
@@ -105,6 +106,8 @@ def _wait_for(handle: int, folder: Path, wait_s: float) -> None:
 
 
 BYTES_MAX = 256 * 1024 * 1024
+RESTORED_MAX = 500
+UNAVAILABLE = "[Content unavailable: {path}]"
 _PLAIN = re.compile(r"[a-z0-9_][a-z0-9_-]{0,59}", re.ASCII)
 _DIGESTED = re.compile(r".*-[0-9a-f]{32}", re.ASCII)
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)", re.ASCII)
@@ -163,6 +166,19 @@ class OffloadFolder:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
             return file.read(BYTES_MAX).decode("utf-8", "surrogatepass")
+
+    def restore(self, messages: Iterable[Message]) -> dict[str, str]:
+        """Return the content of offloaded results in messages that came back, by their placeholder text."""
+        restored: dict[str, str] = {}
+        for part in (part for message in messages for part in message.parts if part.kind == "result"):
+            path = read_path(part.text)
+            if not path.startswith(f"{self.relative}/") or part.text in restored:
+                continue
+            if len(restored) >= RESTORED_MAX:
+                break
+            content = self.read(path)
+            restored[part.text] = UNAVAILABLE.format(path=path) if content is None else content
+        return restored
 
     def remove(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
         """Remove files of this session; return the removed paths, and a warning for each that remains."""

@@ -49,8 +49,8 @@ def test_it_counts_with_our_counter_asks_our_stand_in_and_may_print(worker: Work
         "cut",
         lambda room: PeerPolicy(room, lambda allowance: RemotePeer(worker, allowance)),
         lambda _: BUDGET,
-        counter_for("gpt-4o"),
-        TARIFF,
+        counter=counter_for("gpt-4o"),
+        tariff=TARIFF,
     )
     assert all(request.is_fit and not request.violations for request in record.requests)
     assert any(request.asked for request in record.requests)
@@ -69,8 +69,8 @@ def test_an_error_of_the_peer_is_named_and_the_next_session_goes_on(worker: Work
                 "cut",
                 lambda room: PeerPolicy(room, lambda allowance: RemotePeer(worker, allowance)),
                 lambda _: BUDGET,
-                counter,
-                TARIFF,
+                counter=counter,
+                tariff=TARIFF,
             ).requests
         )
 

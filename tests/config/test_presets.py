@@ -12,11 +12,11 @@ DOCUMENTS = {"archive": "S0", "importance": "S1", "offload": "S2", "hybrid": "S3
 
 
 def read_preset(name: str) -> str:
-    return files("refold.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return files("refold").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def test_there_is_one_file_for_each_preset() -> None:
-    shipped = {item.name for item in files("refold.presets").iterdir() if item.name.endswith(".yaml")}
+    shipped = {item.name for item in files("refold").joinpath("presets").iterdir() if item.name.endswith(".yaml")}
     assert shipped == {f"{name}.yaml" for name in PRESETS}
 
 

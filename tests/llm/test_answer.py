@@ -12,8 +12,9 @@ import pytest
 
 from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
 from refold.ladder.run import drive, drive_async
-from refold.llm import Completion, RetryLimits, answer_async, answer_sync
-from refold.llm.errors import choose_pause
+from refold.llm.errors import RetryLimits, choose_pause
+from refold.llm.port import Completion
+from refold.llm.summariser import answer_async, answer_sync
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
 

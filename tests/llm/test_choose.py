@@ -5,9 +5,8 @@ import pytest
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON
 from refold.errors import ConfigError
-from refold.llm import Choice, Endpoint, choose_model, read_endpoint
 from refold.llm.anthropic import AnthropicModel
-from refold.llm.choose import DEFAULT_MODELS, read_own
+from refold.llm.choose import DEFAULT_MODELS, Choice, Endpoint, choose_model, read_endpoint, read_own
 from refold.llm.openai import OpenAIModel
 from refold.testing import ScriptedModel
 from refold.tokens import model_info

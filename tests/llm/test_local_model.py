@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from refold.errors import ContextOverflow
-from refold.llm import RetryLimits, answer_sync
+from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
+from refold.llm.summariser import answer_sync
 from refold.stages.stage import Ask
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

@@ -44,7 +44,7 @@ def grow(*last: dict[str, Any], first: str = "Please look.", source: str = SENTE
 
 def replay(session: Session, policy: str, hard: int = 10**6) -> SessionRecord:
     budget = Budget(hard=hard, soft=hard, warn=hard, target=hard // 2, window=hard)
-    return replay_session(session, policy, BASELINES[policy], lambda _: budget, COUNTER, TARIFF)
+    return replay_session(session, policy, BASELINES[policy], lambda _: budget, counter=COUNTER, tariff=TARIFF)
 
 
 def test_text_copied_from_an_older_message_is_in_view_when_everything_is_sent() -> None:
@@ -116,7 +116,9 @@ def test_what_was_read_again_is_charged_again_only_after_the_next_compression() 
     budget = Budget(hard=10**6, soft=10**6, warn=10**6, target=10**6, window=10**6)
 
     def count_rereads(*before: int) -> list[int]:
-        record = replay_session(session, "drop", lambda room: Drop(room, before), lambda _: budget, COUNTER, TARIFF)
+        record = replay_session(
+            session, "drop", lambda room: Drop(room, before), lambda _: budget, counter=COUNTER, tariff=TARIFF
+        )
         return [len(request.rereads) for request in record.requests]
 
     assert count_rereads(4) == [0, 0, 0, 0, 1, 0, 0, 0, 0], "the copy in request 5 stays in view for request 9"

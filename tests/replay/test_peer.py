@@ -37,7 +37,9 @@ class HalfAway:
 
 def replay(peer: Any) -> SessionRecord:
     counter = counter_for("gpt-4o")
-    return replay_session(SESSION, "peer", lambda room: PeerPolicy(room, peer), lambda _: BUDGET, counter, TARIFF)
+    return replay_session(
+        SESSION, "peer", lambda room: PeerPolicy(room, peer), lambda _: BUDGET, counter=counter, tariff=TARIFF
+    )
 
 
 def test_a_peers_requests_are_counted_checked_and_billed_with_its_summaries() -> None:
@@ -49,7 +51,13 @@ def test_a_peers_requests_are_counted_checked_and_billed_with_its_summaries() ->
     assert sum(request.is_break for request in record.requests) == len(asked)
     assert not any(request.violations for request in record.requests)
     raw = replay_session(
-        SESSION, "raw", find_baselines()["raw"], lambda _: BUDGET, counter_for("gpt-4o"), TARIFF, with_recall=False
+        SESSION,
+        "raw",
+        find_baselines()["raw"],
+        lambda _: BUDGET,
+        counter=counter_for("gpt-4o"),
+        tariff=TARIFF,
+        with_recall=False,
     )
     assert record.requests[-1].tokens < raw.requests[-1].tokens
     assert [one.tokens for one in record.requests[:5]] == [one.tokens for one in raw.requests[:5]]
@@ -78,8 +86,8 @@ def test_a_session_in_another_format_is_a_problem_of_its_own() -> None:
             "peer",
             lambda room: PeerPolicy(room, HalfAway),
             lambda _: BUDGET,
-            counter_for("gpt-4o"),
-            TARIFF,
+            counter=counter_for("gpt-4o"),
+            tariff=TARIFF,
         )
 
 

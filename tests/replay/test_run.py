@@ -31,7 +31,7 @@ def make_budget(hard: int) -> Budget:
 def replay(session: Session, preset: str, hard: int) -> SessionRecord:
     baseline = BASELINES.get(preset)
     make = baseline or (lambda room: LadderPolicy(room, CompressionConfig(preset=preset)))
-    return replay_session(session, preset, make, lambda _: make_budget(hard), COUNTER, TARIFF)
+    return replay_session(session, preset, make, lambda _: make_budget(hard), counter=COUNTER, tariff=TARIFF)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_cold_cache_is_billed_and_acted_on() -> None:
         def make(room: PolicyRoom) -> LadderPolicy:
             return LadderPolicy(room, config)
 
-        return replay_session(session, "default", make, lambda _: make_budget(20_000), COUNTER, TARIFF)
+        return replay_session(session, "default", make, lambda _: make_budget(20_000), counter=COUNTER, tariff=TARIFF)
 
     cold, warm = run(Session("s", messages, times=times)), run(Session("s", messages))
     assert any(request.reason.is_a(because.COLD) for request in cold.requests if request.stages)
@@ -190,7 +190,12 @@ def test_a_preset_that_asks_a_model_is_billed_for_its_calls() -> None:
     session = Session("s", tuple(agent_messages(60)))
     baseline = CompressionConfig(preset="default", fold={"summariser": "llm"})
     made = replay_session(
-        session, "asking", lambda room: LadderPolicy(room, baseline), lambda _: make_budget(3_000), COUNTER, TARIFF
+        session,
+        "asking",
+        lambda room: LadderPolicy(room, baseline),
+        lambda _: make_budget(3_000),
+        counter=COUNTER,
+        tariff=TARIFF,
     )
     tally = tally_preset("asking", [made], lambda _: TARIFF)
     assert tally.asked >= 1

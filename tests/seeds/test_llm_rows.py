@@ -11,10 +11,12 @@ import pytest
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig, load_config
-from refold.llm import Endpoint, Model, RetryLimits, answer_async, answer_sync, choose_model
 from refold.llm.anthropic import AnthropicModel
-from refold.llm.choose import read_own
+from refold.llm.choose import Endpoint, choose_model, read_own
+from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
+from refold.llm.port import Model
+from refold.llm.summariser import answer_async, answer_sync
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedProvider, fail, hang
 

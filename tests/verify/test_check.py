@@ -2,7 +2,8 @@
 
 import pytest
 
-from refold.stages.verify import Ground, verify_words
+from refold.stages.ground import Ground
+from refold.stages.verify import verify_words
 
 SOURCE = Ground(["The login fails in src/auth.py with error 4711. We use parse_config from config.py."])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.stages.verify import Ground, find_claims
+from refold.stages.ground import Ground, find_claims
 from tests.fold_llm.talk import parse
 
 

@@ -187,16 +187,14 @@ class Asking:
 
     async def _prepare_refused(self) -> PreparedContext:
         """Prepare again after a rejection: the manager compresses without a model."""
-        await settle(self._observe_overflow)
+        manager = self.agent.manager
+        await settle(manager.observe_usage, self.agent.session_id, 0, is_overflow=True)
         return await self._prepare()
 
     async def _lower(self, lowered: Lowered, run: Run) -> None:
         agent = self.agent
         await settle(agent.manager.set_window, agent.session_id, agent.model.name, lowered.after)
         run.emit(events.WindowLowered(self.agent.model.name, lowered.before, lowered.after, lowered.reason))
-
-    def _observe_overflow(self) -> None:
-        self.agent.manager.observe_usage(self.agent.session_id, 0, is_overflow=True)
 
     async def _observe(self, reply: ChatReply, run: Run) -> None:
         figures = read_usage(dict(reply.usage)) if reply.usage else {}
@@ -211,10 +209,8 @@ class Asking:
             )
         elif reply.finish_reason != "length":
             return
-        await settle(self._observe_now, dict(reply.usage), reply.finish_reason)
-
-    def _observe_now(self, usage: dict[str, Any], reason: str) -> None:
-        self.agent.manager.observe_usage(self.agent.session_id, usage, finish_reason=reason)
+        manager, usage = self.agent.manager, dict(reply.usage)
+        await settle(manager.observe_usage, self.agent.session_id, usage, finish_reason=reply.finish_reason)
 
 
 def _budget_of(prepared: PreparedContext) -> Budget:
@@ -222,9 +218,9 @@ def _budget_of(prepared: PreparedContext) -> Budget:
     return prepared.report.budget
 
 
-async def settle(work: Callable[..., Result], *arguments: object) -> Result:
+async def settle(work: Callable[..., Result], *arguments: object, **named: object) -> Result:
     """Run a write in a thread and wait for it even if cancelled, so that it is never half done."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **named))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

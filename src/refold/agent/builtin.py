@@ -240,7 +240,6 @@ class Kept:
 
 
 def make_run_command(workspace: Workspace) -> Tool:
-    """Return the tool that runs commands."""
 
     async def run_command(command: str, timeout_s: float = TIMEOUT_S) -> str:
         """Run a shell command in the workspace; the user is asked first. The answer ends with the exit status.

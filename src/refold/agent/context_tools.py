@@ -321,7 +321,6 @@ class Texts:
         return "\n".join(lines)
 
     def compressed(self, done: CompactResult, messages_before: int) -> str:
-        """Return the result of a compression."""
         after = len(done.messages)
         fewer = self._say(f"{messages_before:,} → {after:,} messages, ", f"{messages_before:,} → {after:,} 条消息，")
         stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
@@ -337,19 +336,16 @@ class Texts:
         )
 
     def not_compressed(self, done: CompactResult) -> str:
-        """Return that nothing was done."""
         return self._say(
             f"Nothing was compressed ({done.reason}): {done.current_tokens:,} tokens as before.",
             f"未压缩（{say(done.reason, 'zh')}）：仍为 {done.current_tokens:,} 词元。",
         )
 
     def settings(self, values: Mapping[str, object]) -> str:
-        """Return the current settings."""
         lines = [f"{name}: {_show(value)}" for name, value in values.items()]
         return "\n".join([self._say("Settings of compression:", "压缩设置："), *lines])
 
     def changed(self, wanted: Mapping[str, object], values: Mapping[str, object]) -> str:
-        """Return what was set."""
         told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in wanted.items())
         head = self._say(
             f"Set {told}; kept in .compression/config.json.", f"已设置 {told}，保存于 .compression/config.json。"
@@ -395,7 +391,6 @@ class Texts:
         )
 
     def page(self, handle: str, text: str, offset: int, *, has_more: bool) -> str:
-        """Return a page of an original."""
         stop = offset + len(text)
         more = self._say(f"; go on with offset={stop}", f"；继续请用 offset={stop}")
         end = self._say("; this is the end", "；已到结尾")
@@ -405,7 +400,6 @@ class Texts:
         return f"{head}{more if has_more else end}\n{text}"
 
     def past_the_end(self, handle: str, offset: int) -> str:
-        """Return that an offset is behind the end."""
         return self._say(f"{handle} ends before character {offset}.", f"{handle} 在第 {offset} 字符之前已结束。")
 
     def unknown_handle(self, handle: str, why: str) -> str:
@@ -413,7 +407,6 @@ class Texts:
         return self._say(f"Not found: {why}", f"找不到 {handle}：{why}")
 
     def pinned(self, handle: str, count: int) -> str:
-        """Return that a message is pinned."""
         return self._say(
             f"{handle} is pinned and will not be compressed; {count_things(count, 'message')} pinned now.",
             f"{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",

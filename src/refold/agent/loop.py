@@ -188,10 +188,7 @@ class Agent:
 
     async def append(self, messages: Sequence[dict[str, Any]]) -> None:
         """Append messages to the session; a cancellation waits for the write."""
-        await settle(self._append_now, messages)
-
-    def _append_now(self, messages: Sequence[dict[str, Any]]) -> None:
-        self.manager.append(self.session_id, messages, format=self.model.wire)
+        await settle(self.manager.append, self.session_id, messages, format=self.model.wire)
 
     async def _run_calls(self, reply: ChatReply, run: Run) -> list[ToolResult]:
         done: dict[str, ToolResult] = {}

@@ -106,7 +106,6 @@ def find_endpoint(model: ChatModel) -> Endpoint | None:
 
 
 def make_from_endpoint(endpoint: Endpoint) -> ChatModel:
-    """Return the model behind an endpoint."""
     if endpoint.provider == "anthropic":
         return AnthropicModel(endpoint.model, endpoint.key, endpoint.url or anthropic.URL)
     return OpenAIModel(endpoint.model, endpoint.key, endpoint.url or openai.URL)

@@ -1,4 +1,4 @@
-"""Whether to compress before a request: the one decision, for every face. Pure.
+"""Decides whether to compress before a request: the one decision, for every face. Pure.
 
 Triggers compare the numbers with their limits. Where none fires, prices may still call for a compression. The switch
 and the brake (L9) hold back everything but *hard*, because a context must fit (L1).
@@ -33,7 +33,7 @@ class DecisionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether to compress now. ``note`` says why not, or why in spite of a switch; ``is_held``: it was held back."""
+    """The decision. ``note`` says why not to compress, or why in spite of a switch; ``is_held``: it was held back."""
 
     trigger: Trigger
     acts: bool

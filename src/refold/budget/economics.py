@@ -44,7 +44,6 @@ class Tariff:
 
     @classmethod
     def of_model(cls, model: ModelInfo) -> Tariff:
-        """Return the tariff of a model."""
         prices = model.prices
         output = prices.output / prices.input if prices and prices.input else OUTPUT_PRICE
         return cls(model.cache, output, model.cliffs)

@@ -236,7 +236,7 @@ def flatten(
     flat: dict[str, object] = {}
     written: dict[str, str] = {}
     for key, value in settings.items():
-        name = _check_key(key, "", {*known.settings, *known.blocks}, places, place)
+        name = _check_key(key, {*known.settings, *known.blocks}, places, place)
         if name in known.blocks and value is None:
             continue
         if name not in known.blocks:
@@ -251,7 +251,7 @@ def flatten(
                 shown=show(value),
             )
         for option, inner in value.items():
-            inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
+            inner_name = f"{name}.{_check_key(option, known.blocks[name], places, place, prefix=f'{name}.')}"
             _put(flat, written, inner_name, inner, key=f"{key}.{option}", place=places.get(inner_name, place))
     return flat
 
@@ -272,7 +272,7 @@ def _put(flat: dict[str, object], written: dict[str, str], name: str, value: obj
 
 
 def _check_key(
-    key: object, prefix: str, known: frozenset[str] | set[str], places: Mapping[str, str], place: str
+    key: object, known: frozenset[str] | set[str], places: Mapping[str, str], place: str, *, prefix: str = ""
 ) -> str:
     name = read_name(key) if isinstance(key, str) else ""
     if name in known:
@@ -438,6 +438,6 @@ def preset_layers(name: str, read_layer: Callable[..., Layer]) -> list[Layer]:
 
 @lru_cache
 def _read_preset(name: str) -> dict[object, object]:
-    text = files("refold.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    text = files("refold").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
     settings, _ = read_yaml(text, f"preset {name}")
     return {**settings, "preset": name}

@@ -163,11 +163,12 @@ def _read_file(layer: str, path: Path | None) -> list[Layer]:
         return []
     place = _shorten(path)
     settings, lines = read_yaml(_read_text(path, place), place)
-    return [_read_settings("user" if layer == "user" else "project", settings, lines, path, place)]
+    return [_read_settings("user" if layer == "user" else "project", settings, lines, path)]
 
 
-def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, int], path: Path, place: str) -> Layer:
+def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, int], path: Path) -> Layer:
     """Return the layer of a file: its ``compression`` block and, in our own files, the top level too."""
+    place = _shorten(path)
     places = {name: f"{place}:{line}" for name, line in lines.items()}
     block = settings.get(BLOCK)
     if block is not None and not isinstance(block, dict):

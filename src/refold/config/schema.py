@@ -128,7 +128,7 @@ class CompressionConfig(BaseModel):
     )
     max_compaction_attempts: Attempts = Field(2, description="compressions in a row that may fail to help")
 
-    # What counts as what
+    # How messages are classified
     observations: Pattern | None = Field(
         None, description="regular expression for the beginning of tool results that a framework sends as user text"
     )

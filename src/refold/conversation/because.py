@@ -174,7 +174,7 @@ WINDOW_REJECTED = define_reason(
 FAILED_OPEN = define_reason(
     "failed-open", "preparation failed, the request was sent unchanged: {error}", "压缩失败，原样放行：{error}"
 )
-# What the gateway did with a request. Clients read these codes in x-refold-reason.
+# Actions of the gateway on a request. Clients read these codes in x-refold-reason.
 SENT_UNCHANGED = define_reason("unchanged", "sent unchanged: it fits", "原样发送：未超出预算")
 SENT_KEPT = define_reason("kept", "earlier compressions stay in force", "沿用之前的压缩")
 RETRIED = define_reason(
@@ -226,7 +226,7 @@ CONVERSATION = define_reason("conversation", "the provider holds the conversatio
 PROMPT = define_reason("prompt", "the provider holds the prompt", "提示词保存在服务商处")
 REFUSED_REQUEST = define_reason("refused", "{detail}", "{detail}")
 
-# What was done to one message or span.
+# Edits of one message or span.
 FOLDED = define_reason("edit.folded", "old messages folded", "较早的内容已折叠")
 OLD_OBSERVATION = define_reason("edit.old_observation", "old tool result", "较早的工具输出")
 OLD_LARGE = define_reason("edit.old_large", "old large tool result", "较早的大型工具结果")
@@ -300,7 +300,7 @@ REMEMBERED = define_reason(
 )
 TUNED = define_reason("tuned", "tuned: {changes}", "已调整：{changes}")
 
-# Who wrote a summary, and what was dropped, added or wrong about it.
+# The writer of a summary, and what was dropped, added or wrong about it.
 BY_MODEL = define_reason("summary.model", "summary by a model", "摘要由模型撰写")
 BY_RULES = define_reason("summary.rules", "extractive summary: {because}", "抽取式摘要：{because}")
 NO_SUMMARY = define_reason("summary.none", "no summary: {because}", "没有摘要：{because}")
@@ -378,7 +378,7 @@ PLUGIN_FAILED = define_reason(
 )
 PLUGIN_REJECTED = define_reason("plugin.rejected", "plugin {name}: {because}", "插件 {name}：{because}")
 
-# What a report says about recalled text and about the window.
+# Notes of a report about recalled text and about the window.
 RECALL_NOTE = define_reason("recall.note", "recall: {because}", "召回：{because}")
 RECALL_NOTHING = define_reason("recall.nothing", "recall: nothing added: {because}", "召回：没有附上内容：{because}")
 RECALL_NO_ROOM = define_reason("recall.no_room", "{because}, but there is no room", "{because}，但没有空间")

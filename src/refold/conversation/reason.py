@@ -64,7 +64,6 @@ class Reason:
         return say(self)
 
     def is_a(self, kind: ReasonKind) -> bool:
-        """True if this reason is of a kind."""
         return self.code == kind.code
 
     def to_json(self) -> dict[str, Any]:

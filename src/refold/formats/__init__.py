@@ -1,7 +1,7 @@
 """Providers' wire formats: reading without loss, and writing without touching unchanged messages."""
 
 from refold.formats.anthropic import Anthropic, place_messages
-from refold.formats.canonical import Volatile, digest_message, leave_out
+from refold.formats.canonical import digest_message, leave_out
 from refold.formats.detect import (
     NAMES,
     Conversation,
@@ -26,7 +26,6 @@ __all__ = [
     "ModelReply",
     "OpenAIChat",
     "OpenAIResponses",
-    "Volatile",
     "detect",
     "digest_message",
     "leave_out",

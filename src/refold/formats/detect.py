@@ -1,4 +1,4 @@
-"""Which wire format a conversation is in, and the messages within a file or a request: a bare list, a body, or rows.
+"""Detects the wire format of a conversation, and finds its messages in a file or request: a list, a body, or rows.
 
 Strong signs are what only one format has (a tool_use block, a tool_calls field, a function_call item); weak ones are
 what one of them prefers. Plain messages with a role and a string are OpenAI chat unless the system prompt or the tools
@@ -44,7 +44,6 @@ _Sign = tuple[str, bool, str]
 
 
 def make_format(name: str, volatile: Volatile | None = None) -> Format:
-    """Return the format with this name."""
     known = _ALIASES.get(name, name)
     if known == CHAT:
         return OpenAIChat(volatile)

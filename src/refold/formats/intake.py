@@ -23,7 +23,7 @@ SourceKind = Literal["whole", "shortened", "extended", "fold", "restored"]
 
 @dataclass(frozen=True, slots=True)
 class MessageSource:
-    """Where an outgoing message comes from: positions among the caller's messages, and what happened to them.
+    """The origin of an outgoing message: positions among the caller's messages, and what happened to them.
 
     ``whole`` is untouched, ``shortened`` has parts replaced, ``extended`` has recalled text added below it, ``fold`` is
     a record that replaces all these positions, ``restored`` an original that replaces a record the caller passed.

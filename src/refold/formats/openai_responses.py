@@ -193,7 +193,7 @@ def _change_call(raw: Raw, kind: str, text: str) -> object:
         return write_arguments(text)
     if kind == "custom_tool_call":
         return text  # Free text by the protocol.
-    # What a shell ran has a fixed shape: only the command may change.
+    # A shell call has a fixed shape: only the command may change.
     action = raw.get("action")
     return {**(action if isinstance(action, dict) else {"type": "exec", "env": {}}), "command": [text]}
 

@@ -185,11 +185,7 @@ class Ledger(Protocol):
         ...
 
     def verify(
-        self,
-        session_id: str | None = None,
-        *,
-        repair: bool = False,
-        digest: Callable[[object], str] | None = None,
+        self, session_id: str | None = None, *, repair: bool = False, digest: Callable[[object], str] | None = None
     ) -> list[Finding]:
         """Recompute hashes, ids, counts and references of one session or all; ``repair`` rebuilds what is derived.
 

@@ -12,15 +12,7 @@ from refold.errors import LedgerError
 from refold.ledger.codec import decode_column, dump_json, encode_column, encode_edit
 from refold.ledger.port import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
-from refold.ledger.records import (
-    Extension,
-    SessionRow,
-    StoredEdit,
-    StoredFact,
-    StoredMessage,
-    extend_row,
-    is_as_seen,
-)
+from refold.ledger.records import Extension, SessionRow, StoredEdit, StoredFact, StoredMessage, extend_row, is_as_seen
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
 from refold.ledger.sql.ledger import SqlLedger
@@ -108,7 +100,6 @@ class PostgresLedger(SqlLedger):
         return self._server.change(lambda connection: _Extender(PostgresDatabase(connection), extensions).store())
 
     def close(self) -> None:
-        """Close what this process opened. A later call opens it again."""
         self._server.close()
 
     def _change(self, work: Callable[[Database], T]) -> T:
@@ -160,7 +151,6 @@ class PostgresDatabase(Database):
         return encode_column(text)
 
     def decode(self, stored: Any) -> str:
-        """Return the string that ``encode`` was given."""
         return decode_column(stored)
 
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:

@@ -92,7 +92,7 @@ def salvage(path: Path, target: Path, digest: DigestOf, now: float) -> Salvaged:
         if unassigned is not None:
             ledger.put_whole(unassigned, now)
         for key, name in keys:
-            whole = _settle(file, key, name, digest, made)
+            whole = _settle(file, key, name, digest=digest, made=made)
             if whole is not None and not ledger.put_whole(whole, now):
                 made.lost.append(Finding(name, "its messages cannot be stored under its name", False))
         with file.read() as new:
@@ -287,7 +287,7 @@ def _drop_unreadable(new: apsw.Connection, made: Salvaged) -> None:
                     new.execute(f"DELETE FROM {table} WHERE {key} = ?", (one,))
 
 
-def _settle(file: LedgerFile, key: int, name: str, digest: DigestOf, made: Salvaged) -> WholeSession | None:
+def _settle(file: LedgerFile, key: int, name: str, *, digest: DigestOf, made: Salvaged) -> WholeSession | None:
     """Make one session consistent. If messages are missing, delete it and return it chained again from those left."""
 
     def lose(what: str) -> None:

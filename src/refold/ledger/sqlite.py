@@ -69,7 +69,6 @@ class SqliteLedger(SqlLedger):
             return [_extend_session(db, one) for one in extensions]
 
     def close(self) -> None:
-        """Close what this process opened. A later call opens it again."""
         self._file.close()
 
     def _change(self, work: Callable[[Database], T]) -> T:
@@ -143,7 +142,6 @@ class SqliteDatabase(Database):
         return encode_text(text)
 
     def decode(self, stored: Any) -> str:
-        """Return the string that ``encode`` was given."""
         return decode_text(stored)
 
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:

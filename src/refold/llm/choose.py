@@ -215,7 +215,6 @@ class Place:
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Place:
-        """Return the place of an endpoint."""
         return cls(endpoint.provider, _full_url(endpoint.provider, endpoint.url))
 
     @classmethod

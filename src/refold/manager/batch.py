@@ -16,7 +16,6 @@ from typing import Literal
 
 from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
-from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, change_words, join_reasons, text_reason
 from refold.conversation.view import Edit, Fact, View
 from refold.errors import LedgerError, RefoldError
@@ -31,14 +30,11 @@ from refold.manager.notices import FoldSize, Notice, make_event
 from refold.manager.recall_injection import give_up_recalled, leave_out_recalled, put_back_recalled
 from refold.manager.session import BRAKE, COUNTED, FORCED, REDO, OpenSession, read_pinned
 from refold.manager.store import Keeper
-from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
-from refold.stages.offload import files_of, offloaded_path, read_path
+from refold.stages.offload import files_of, offloaded_path
 from refold.stages.prompts import FACTS_MARK
 from refold.stages.stage import FOLD, Ask, OutOfTime, Reply
 
-UNAVAILABLE = "[Content unavailable: {path}]"
-FILES_MAX = 500
 # Processor time for the ladder of one compression; after that it goes on with its cheapest stages.
 CPU_S_MAX = 10.0
 _NOTE_CHARS_MAX = 2_000
@@ -197,21 +193,6 @@ class WorkLimit:
             raise OutOfTime
 
 
-def restore_results(messages: Iterable[Message], folder: OffloadFolder) -> dict[str, str]:
-    """Return the content of offloaded results by their placeholder text."""
-    restored: dict[str, str] = {}
-    for message in messages:
-        for part in message.parts:
-            path = read_path(part.text) if part.kind == "result" else ""
-            if not path.startswith(f"{folder.relative}/") or part.text in restored:
-                continue
-            if len(restored) >= FILES_MAX:
-                return restored
-            content = folder.read(path)
-            restored[part.text] = UNAVAILABLE.format(path=path) if content is None else content
-    return restored
-
-
 class Compression:
     """One compression of a session. ``owner`` has the session's lease; a dry run has no owner and stores nothing."""
 
@@ -253,7 +234,7 @@ class Compression:
             stages=tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages),
             check=limit.check,
             find_secrets=find_secrets if keeper.config.redact else None,
-            restored=restore_results(said.messages, keeper.find_folder(session.id)),
+            restored=keeper.find_folder(session.id).restore(said.messages),
             thresholds=keeper.find_thresholds(),
             language=keeper.config.fixed_language,
             instructions=wish.instructions,

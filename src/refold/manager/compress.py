@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from refold.budget import Trigger
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import ChangeRefused, RefoldError, SessionBusy
+from refold.errors import ChangeRefused, RefoldError
 from refold.ladder.report import StageReport
 from refold.manager.batch import Archived, BatchRequest, BatchResult, Compression
-from refold.manager.flow import Await, Flow, Rounds, give_lease, take_lease
+from refold.manager.flow import WAIT_S, Await, Flow, Rounds, give_lease, take_lease
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
 
 SOFT_WAIT_S = 5.0
-HARD_WAIT_S = 150.0
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: Rounds) -> Flow[BatchResult]:
@@ -44,13 +43,7 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: 
 
 
 def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[BatchResult]:
-    owner = yield from take_lease(keeper, session.id, HARD_WAIT_S if wish.must else SOFT_WAIT_S)
-    if not owner and wish.must:
-        raise SessionBusy(
-            "another process has been compressing {id!r} for {hard_wait_s:g} s; try again",
-            id=session.id,
-            hard_wait_s=HARD_WAIT_S,
-        )
+    owner = yield from take_lease(keeper, session.id, WAIT_S if wish.must else SOFT_WAIT_S, must=wish.must)
     if not owner:
         return BatchResult("held", reason=because.LEASED())
     try:

@@ -328,13 +328,22 @@ WAIT_S = 150.0
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
 
 
-def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
-    """Wait for the lease on a session; return its owner id, or an empty string if it was not free in time."""
+def take_lease(keeper: Keeper, session_id: str, wait_s: float, *, must: bool = False) -> Flow[str]:
+    """Wait for the lease on a session and return its owner id.
+
+    If it is not free in time, return an empty string, or raise SessionBusy with ``must``.
+    """
     owner = uuid.uuid4().hex
     waited, pause = 0.0, _PAUSE_S
     while not keeper.prolong(session_id, owner):
         if waited >= wait_s:
-            return ""
+            if not must:
+                return ""
+            raise SessionBusy(
+                "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
+                session_id=session_id,
+                wait_s=wait_s,
+            )
         yield Pause(pause)
         waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
     keeper.heartbeat.begin(session_id, owner)
@@ -351,13 +360,7 @@ def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
 @contextmanager
 def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
     """Hold the lease on a session in this thread."""
-    owner = wait_out(take_lease(keeper, session_id, WAIT_S))
-    if not owner:
-        raise SessionBusy(
-            "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
-            session_id=session_id,
-            wait_s=WAIT_S,
-        )
+    owner = wait_out(take_lease(keeper, session_id, WAIT_S, must=True))
     try:
         yield
     finally:

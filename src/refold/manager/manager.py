@@ -34,13 +34,7 @@ from refold.manager.memory_notes import forget_carried
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned, read_window
-from refold.manager.status import (
-    SessionStatus,
-    Statistics,
-    describe_session,
-    find_session_language,
-    gather_statistics,
-)
+from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, gather_statistics
 from refold.manager.store import Keeper
 from refold.manager.undo import Forgotten, Switched
 from refold.manager.usage import SessionFigures

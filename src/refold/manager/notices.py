@@ -92,7 +92,6 @@ class FoldSize:
 
     @classmethod
     def of(cls, edit: Edit) -> FoldSize:
-        """Return the size of a fold."""
         handle = edit.fold.handle if edit.fold is not None else ""
         return cls(handle, len(edit.covers), edit.tokens_original, edit.tokens_after)
 

@@ -65,7 +65,6 @@ class Reported:
         return cls(str(stored.get("model", "")), input_tokens, counted_tokens, str(stored.get("marker", "")))
 
     def to_settings(self) -> dict[str, object]:
-        """Return what is stored."""
         return {
             "model": self.model,
             "input_tokens": self.input_tokens,
@@ -113,7 +112,6 @@ class StoredCarry:
         return self.prepared_at > prepared_at + 0.001
 
     def to_settings(self) -> list[object]:
-        """Return what is stored."""
         one = self.carry
         sizes = [one.first_tokens, one.last_tokens, one.floor_tokens, one.kept_tokens]
         sent = [self.messages, round(self.prepared_at, 3), self.system_tokens, self.fixed_tokens]
@@ -144,7 +142,6 @@ def _is_figure(stored: object) -> bool:
 
 
 def write_calibration(calibration: Calibration) -> list[object]:
-    """Return a calibration as a setting."""
     # Six digits are precise enough for a count; more would make the JSON slow to read.
     return [
         [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
@@ -220,11 +217,9 @@ class OpenSession:
 
     @property
     def id(self) -> str:
-        """The session's id."""
         return self.row.id
 
     def path(self) -> MessagePath:
-        """Return the path as the ledger has it."""
         return MessagePath(tuple(self.ids), tuple(self.digests), self.path_version)
 
     @property

@@ -14,12 +14,11 @@ from refold.readers.file import (
     read_files,
     read_value,
 )
-from refold.readers.session import Probe, Session, find_title
+from refold.readers.session import Session, find_title
 
 __all__ = [
     "FileReading",
     "NoConversation",
-    "Probe",
     "Session",
     "find_conversations",
     "find_title",

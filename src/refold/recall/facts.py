@@ -280,10 +280,7 @@ def resolve_facts(said: Iterable[tuple[Fact, float]], session_id: str = "") -> l
         handles = tuple(dict.fromkeys((*before.handles, *filter(None, (fact.handle,)))))
         times = [time for time in (before.first_seen, before.last_seen, seen) if time]
         known[key] = replace(
-            before,
-            handles=handles,
-            first_seen=min(times, default=0.0),
-            last_seen=max(times, default=0.0),
+            before, handles=handles, first_seen=min(times, default=0.0), last_seen=max(times, default=0.0)
         )
     # The same time for a whole batch is common: the sort keeps the order in which things were said.
     return _mark_superseded(sorted(known.values(), key=lambda fact: fact.last_seen))

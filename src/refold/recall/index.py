@@ -66,7 +66,6 @@ def erase_notes(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
 
 
 def erase_session(db: apsw.Connection, mark: Mark) -> None:
-    """Erase a whole session."""
     low, high = mark.key(0), mark.key(0) + (1 << SESSION_BITS)
     _erase_words(db, mark, None)
     for table in ("passage", "note", "vector"):
@@ -303,7 +302,6 @@ class RecallIndex:
             return len(gone) + len(new)
 
     def list_sessions(self) -> list[str]:
-        """Return the sessions that are indexed."""
         with self.file.read() as db:
             return [decode_text(found) for (found,) in db.execute("SELECT session_id FROM indexed ORDER BY no")]
 

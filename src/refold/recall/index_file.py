@@ -238,7 +238,6 @@ def holds_word(db: apsw.Connection, mark: Mark, words: Sequence[str]) -> bool:
 
 
 def count_places(db: apsw.Connection, mark: Mark, word: str) -> int:
-    """Return how many places a word has in a session."""
     return int(db.execute("SELECT count(*) FROM word WHERE word MATCH ?", (f'"{mark.prefix}{word}"',)).get)
 
 
@@ -250,19 +249,16 @@ def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Itera
 
 
 def read_source(db: apsw.Connection, mark: Mark, seq: int) -> IndexedMessage | None:
-    """Return the message with this number."""
     found = db.execute("SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?", (mark.no, seq)).fetchone()
     return IndexedMessage(*found) if found else None
 
 
 def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, IndexedMessage]:
-    """Return the messages with these numbers."""
     found = ((seq, read_source(db, mark, seq)) for seq in seqs)
     return {seq: source for seq, source in found if source is not None}
 
 
 def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
-    """Return the note at a place."""
     found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
     return Note(place, found[0], found[1], decode_text(found[2])) if found else None
 

@@ -14,17 +14,7 @@ from itertools import pairwise
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.recall.facts import put_newer_first
-from refold.recall.hits import (
-    NOTES_MAX,
-    SCORE_DIGITS,
-    SPARE,
-    Hit,
-    HitList,
-    Pending,
-    find_hits,
-    holds_any,
-    read_pending,
-)
+from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, holds_any, read_pending
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import IndexedMessage, Mark, PassageRow, find_mark, read_source
 from refold.recall.originals import Original, find_starts, is_inside_word, read_original, skip_word

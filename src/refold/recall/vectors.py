@@ -311,8 +311,7 @@ def _score_in_database(db: apsw.Connection, mark: Mark, wanted: bytes, places: S
         "WHERE key >= ?2 AND key < ?3 AND length(value) = length(?1)"
     )
     found: list[tuple[Any, ...]] = db.execute(
-        f"{sql} ORDER BY near DESC, key LIMIT ?4",
-        (wanted, mark.key(newest), mark.key(mark.embedded), NEAREST_MAX),
+        f"{sql} ORDER BY near DESC, key LIMIT ?4", (wanted, mark.key(newest), mark.key(mark.embedded), NEAREST_MAX)
     ).fetchall()
     for first, last in find_runs(sorted(set(places))):
         found += db.execute(sql, (wanted, mark.key(first), mark.key(last) + 1)).fetchall()

@@ -43,7 +43,6 @@ _TIP_CHARS, _TIP_LINES = 128, 2
 
 
 def write_page(report: ReplayReport) -> str:
-    """Return the whole page."""
     tallies = report.tallies()
     causes = (*CAUSES, "re-reads")
     bills = {

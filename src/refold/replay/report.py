@@ -203,12 +203,10 @@ class ReplayReport:
         return Tariff.of_model(model_info(self.model_of(record)))
 
     def model_of(self, record: SessionRecord) -> str:
-        """Return the model of a record's session."""
         found = next((session for session in self.sessions if session.id == record.session), None)
         return self.terms.model_of(found) if found is not None else self.terms.model or ""
 
     def records_of(self, preset: str) -> list[SessionRecord]:
-        """Return the records of one preset, in the order of the sessions."""
         return [record for record in self.records if record.preset == preset]
 
     def tallies(self) -> list[Tally]:

@@ -34,6 +34,7 @@ from refold.replay.policy import LadderPolicy, Policy, PolicyRoom, Step, find_ba
 from refold.replay.record import Copied, CopyIndex, ProbeRecord, RecallCheck, RequestRecord, SessionRecord
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter, counter_for, model_info
+from refold.tokens.counter import REPLY_TOKENS
 from refold.tokens.models import ModelInfo
 
 VIOLATIONS_MAX = 3
@@ -61,7 +62,7 @@ def measure_session(session: Session, counter: Counter, lens: Lens) -> Measured:
     """Parse and count a session once."""
     form = lens.format
     messages = tuple(parse_messages(form, session.messages))
-    fixed = 2 + counter.count_text(form.read_system(session.system)) + counter.count_tools(session.tools)
+    fixed = REPLY_TOKENS + counter.count_text(form.read_system(session.system)) + counter.count_tools(session.tools)
     sizes = [lens.plain(message).tokens for message in messages]
     system = sum(size for size, message in zip(sizes, messages, strict=True) if message.role == "system")
     users = [size for size, message in zip(sizes, messages, strict=True) if message.starts_turn]
@@ -73,9 +74,9 @@ def replay_session(
     preset: str,
     make_policy: MakePolicy,
     make_budget: MakeBudget,
+    *,
     counter: Counter,
     tariff: Tariff,
-    *,
     with_recall: bool = True,
 ) -> SessionRecord:
     """Replay a session under one policy and return the record.
@@ -89,7 +90,8 @@ def replay_session(
     room = PolicyRoom(lens, measured.fixed_tokens, budget, tariff)
     policy = make_policy(room)
     with RecallCheck(measured.messages, session.format) as check:
-        replayed = _Replay(session, measured, room, policy, check if with_recall and policy.keeps_originals else None)
+        asked = check if with_recall and policy.keeps_originals else None
+        replayed = _Replay(session, measured, room, policy, check=asked)
         replayed.run()
     return SessionRecord(
         session=session.id,
@@ -109,7 +111,7 @@ class _Replay:
     """The state of one replay: what was sent last, and what has been recorded so far."""
 
     def __init__(
-        self, session: Session, measured: Measured, room: PolicyRoom, policy: Policy, check: RecallCheck | None
+        self, session: Session, measured: Measured, room: PolicyRoom, policy: Policy, *, check: RecallCheck | None
     ) -> None:
         self._session = session
         self._measured = measured
@@ -256,8 +258,8 @@ def replay_with(
             preset,
             make_policy or (lambda room: LadderPolicy(room, config)),
             lambda _: config.budget(info, counter.margin),
-            counter,
-            Tariff.of_model(info),
+            counter=counter,
+            tariff=Tariff.of_model(info),
             with_recall=with_recall,
         )
     except RefoldError as error:

@@ -8,12 +8,10 @@ from refold.stages.mask import Mask
 from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
-from refold.stages.stage import Ask, Goal, Reply, Stage
+from refold.stages.stage import Stage
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 
 STAGES: dict[str, type[Stage]] = {
     stage.name: stage for stage in (Densify, Truncate, Dedupe, Offload, Mask, Merge, Fold, Prune, Window, Clamp)
 }
-
-__all__ = ["STAGES", "Ask", "Goal", "Reply", "Stage"]

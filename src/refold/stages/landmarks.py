@@ -68,7 +68,7 @@ _RULES = (
         r".{0,60}\b(?:[Ee]xit(?:ed)?|finished|terminated|failed) (?:with )?(?:exit )?(?:code|status|signal)[ :=]+-?\d+",
         r".{0,40}(?:退出码|返回码|退出状态)",
     ),
-    # What failed, by name.
+    # Failures, by name.
     _rule(
         1,
         r"(?:FAILED|ERROR|FAIL|FATAL|CRITICAL|PANIC)[: ]",
@@ -88,7 +88,7 @@ _RULES = (
     ),
     # A changed file in a diff.
     _rule(1, r"diff --git ", r"Index: \S", r"\+\+\+ [^\n]{1,300}$", r"(?:rename|copy) (?:from|to) ", r"Binary files "),
-    # What was raised.
+    # Exceptions.
     _rule(
         2,
         r"(?:E {1,12})?(?:[A-Za-z_][\w.$]{0,120})?(?:Error|Exception|Failure|Warning|Interrupt|Exit|Fault)"

@@ -18,10 +18,10 @@ from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.words import shorten_words
+from refold.stages.ground import Ground
 from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, PromptRoom, Question, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
-from refold.stages.verify import Answer, Dropped, Ground, Voices, add_missing, find_rejection, verify_words
-from refold.stages.verify.check import find_wrong
+from refold.stages.verify import Answer, Dropped, Voices, add_missing, find_rejection, find_wrong, verify_words
 
 ROUNDS_MAX = 2
 # If more sentences than this share are invented, the rest is not trusted either.

@@ -30,7 +30,6 @@ def write_responses_usage(usage: ScriptedUsage) -> Raw:
 
 
 def write_responses_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
-    """Return the whole answer."""
     cut = _INCOMPLETE.get(reply.reason)
     return {
         "id": reply.id or RESPONSE_ID,
@@ -135,7 +134,6 @@ def write_anthropic_usage(usage: ScriptedUsage) -> Raw:
 
 
 def write_anthropic_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
-    """Return the whole answer."""
     return {
         "id": reply.id or MESSAGE_ID,
         "type": "message",
@@ -238,7 +236,6 @@ def write_chat_usage(usage: ScriptedUsage) -> Raw:
 
 
 def write_chat_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
-    """Return the whole answer."""
     message: Raw = {"role": "assistant", "content": None, "refusal": None}
     if reply.is_refusal:
         message["refusal"] = reply.text

@@ -59,7 +59,7 @@ def read_sensor(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """What an agent of the framework is made of.
+    """The ingredients of an agent of the framework.
 
     ``url`` is the provider's address as the SDK of the wire wants it. ``saved`` is what ``save`` of an earlier agent
     returned; None for a fresh conversation. ``tools`` are plain functions. With ``has_context_tools`` the agent also
@@ -98,7 +98,7 @@ class DrivenAgent(Protocol):
 
 
 class IntegrationDriver(Protocol):
-    """How a test plugs a framework into the kit.
+    """Plugs a framework into the kit.
 
     Optional on the agent: ``close``; ``load_view(messages)``, which replaces the framework's history by the messages
     of a request; ``read_metadata``, the metadata of the messages that were sent last.
@@ -159,7 +159,6 @@ class Rig:
         return ContextCompressionManager(CompressionConfig(window=WINDOW, reserve=RESERVE), self.workspace)
 
     def stored(self, session: str = "s1") -> list[Any]:
-        """Return what the ledger has of a session."""
         with self.manager() as manager:
             return [load_json(one.raw) for one in manager.ledger.read_messages(session)]
 
@@ -236,18 +235,18 @@ def expect_fits(rig: Rig, provider: ScriptedProvider) -> None:
     assert max(sizes) <= WINDOW, f"a request has {max(sizes):,} tokens, the room for its answer included"
 
 
-def expect_originals(rig: Rig, numbers: Sequence[int], session: str = "s1") -> None:
+def expect_originals(rig: Rig, numbers: Sequence[int]) -> None:
     """Check that every result is stored whole, and once."""
-    texts = [json.dumps(message, ensure_ascii=False) for message in rig.stored(session)]
+    texts = [json.dumps(message, ensure_ascii=False) for message in rig.stored()]
     for number in numbers:
         wanted = json.dumps(read_sensor(number), ensure_ascii=False)[1:-1]
         found = sum(wanted in text or json.dumps(wanted)[1:-1] in text for text in texts)
         assert found == 1, f"the result of sensor {number} is stored {found} times"
 
 
-def expect_last_reply(rig: Rig, session: str = "s1") -> None:
+def expect_last_reply(rig: Rig) -> None:
     """Check that the model's last answer is stored although no request carried it yet."""
-    assert DONE in json.dumps(rig.stored(session)[-1], ensure_ascii=False), "the last answer is not stored"
+    assert DONE in json.dumps(rig.stored()[-1], ensure_ascii=False), "the last answer is not stored"
 
 
 def has_record(request: RecordedRequest) -> bool:
@@ -404,7 +403,7 @@ def case_apart(rig: Rig) -> None:
 
 
 def case_metadata(rig: Rig) -> None:
-    """What the framework attached to messages is on those that were sent untouched."""
+    """Metadata that the framework attached to messages is on those that were sent untouched."""
     with rig.provider(Steps(steps=12)) as provider:
         agent = rig.make(provider, metadata={"ticket": "T-42"})
         rig.run(agent, "Read all sensors.")
@@ -412,7 +411,7 @@ def case_metadata(rig: Rig) -> None:
 
 
 def case_usage(rig: Rig) -> None:
-    """What the provider billed is on record, request by request."""
+    """The provider's bill is on record, request by request."""
     with rig.provider(Steps(steps=5)) as provider:
         rig.run(rig.make(provider), "Read five sensors.")
         asked = len(list_requests(provider))

@@ -181,7 +181,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is answered with an error instead of a reply."""
+    """The reason to answer a request with an error instead of a reply."""
 
     status: int
     message: str

@@ -63,7 +63,7 @@ class ScriptedReply:
 
     @property
     def reason(self) -> FinishReason:
-        """Why the reply ended, in one vocabulary for all wires."""
+        """The reason why the reply ended, in one vocabulary for all wires."""
         if self.finish_reason is not None:
             return self.finish_reason
         if self.is_refusal:

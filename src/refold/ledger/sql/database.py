@@ -189,11 +189,9 @@ class Rows:
         self._rows = rows
 
     def fetchone(self) -> SqlRow | None:
-        """Return the first row, or None."""
         return self._rows[0] if self._rows else None
 
     def fetchall(self) -> list[SqlRow]:
-        """Return all rows."""
         return self._rows
 
 

@@ -126,7 +126,6 @@ def read_path(db: Database, session_id: str) -> MessagePath:
 
 
 def read_path_messages(db: Database, session: int) -> list[StoredMessage]:
-    """Return the messages of the session's path."""
     sql = (
         f"SELECT {_COLUMNS} FROM path CROSS JOIN message ON message.session = path.session "
         f"AND seq BETWEEN first AND last{db.join_body} WHERE path.session = ? ORDER BY rank, seq"

@@ -46,7 +46,6 @@ class StoredSession:
 
 
 def find_session(db: Database, session_id: str) -> StoredSession | None:
-    """Return the session with this id, if there is one."""
     row = db.fetch_one(f"{SELECT} WHERE id = ?", (db.encode(session_id),))
     return read_stored(db, row) if row else None
 
@@ -123,7 +122,6 @@ def mark_changed(db: Database, session: int, *, edits: bool, now: float) -> None
 
 
 def delete_session(db: Database, session: int) -> None:
-    """Delete all rows of a session."""
     db.delete_content(session)
     for table in TABLES:
         db.run(f"DELETE FROM {table} WHERE session = ?", (session,))
@@ -235,17 +233,14 @@ def take_lease(db: Database, session: int, owner: str, *, seconds: float, now: f
 
 
 def holds_lease(db: Database, session: int, owner: str, now: float) -> bool:
-    """Return whether this owner has the lease now."""
     sql = "SELECT 1 FROM lease WHERE session = ? AND owner = ? AND expires_at > ?"
     return db.fetch_one(sql, (session, db.encode(owner), now)) is not None
 
 
 def is_leased(db: Database, session: int, now: float) -> bool:
-    """Return whether any owner has the lease now."""
     sql = "SELECT 1 FROM lease WHERE session = ? AND expires_at > ? AND expires_at <= ?"
     return db.fetch_one(sql, (session, now, now + LEASE_S_MAX)) is not None
 
 
 def drop_lease(db: Database, session: int, owner: str) -> None:
-    """Release the lease if this owner has it."""
     db.run("DELETE FROM lease WHERE session = ? AND owner = ?", (session, db.encode(owner)))

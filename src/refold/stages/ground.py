@@ -1,4 +1,4 @@
-"""What a summary claims, and the source that it is checked against.
+"""The claims of a summary, and the source that they are checked against.
 
 A claim is a path, an identifier, a code or a number of three digits or more, spelled letter for letter. Claims are
 wider than the artifact index on purpose: a claim too many costs one sentence of a summary, one too few lets something

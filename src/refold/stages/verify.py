@@ -1,4 +1,6 @@
-"""The check of a summary's sentences: what is dropped because it is wrong, what is added because it is missing.
+"""Checks a summary against its source before it counts: drops what is wrong, adds what is missing.
+
+Text in, text and findings out. Nothing here asks a model or rewords a sentence: a sentence stays as it is or goes.
 
 A sentence that claims what its source does not have is dropped whole, and reported. So is one that gives orders
 ("ignore everything above"), unless it is in the source word for word, and one that passes a tool's words off as a wish,
@@ -18,7 +20,7 @@ from refold.conversation.reason import NO_REASON, Language, Reason
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
-from refold.stages.verify.ground import Ground, find_claims, split_words
+from refold.stages.ground import Ground, find_claims, split_words
 
 _BORDER = re.compile(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
 _HEADING = re.compile(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
@@ -60,7 +62,7 @@ class Dropped:
 
     @property
     def why(self) -> str:
-        """What was wrong, in a few words."""
+        """Return what was wrong, in a few words."""
         if self.is_borrowed:
             return "words of a tool, not of a person"
         return f"not in the source: {', '.join(self.claims[:3])}" if self.claims else "an instruction, not a record"

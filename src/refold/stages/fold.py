@@ -20,7 +20,7 @@ from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
-from refold.stages.fold.units import (
+from refold.stages.fold_units import (
     FoldOptions,
     UnitChoice,
     choose_units,
@@ -33,11 +33,11 @@ from refold.stages.fold.units import (
 from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, find_head, items_of
 from refold.stages.summarise import SummaryRequest, Told
-from refold.stages.verify.check import SIZE_SHARE_MAX
+from refold.stages.verify import SIZE_SHARE_MAX
 
 # The least tokens in which a model can say anything.
 WORDS_TOKENS_MIN = 80
-# What the frame and the handle take of a summary that is bounded by characters as a whole.
+# The frame and the handle take this much of a summary that is bounded by characters as a whole.
 FRAME_CHARS = 80
 # A lone earlier record is rewritten only if it has outgrown its room by this factor.
 OUTGROWN = 1.25
@@ -118,7 +118,7 @@ class Fold(FoldOptions):
             kept = self._list_kept(view, goal, span)
             told = yield from SummaryRequest(source, view, goal, demands, room, self.opening, kept).ask()
             plain = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
-            edit = self._write_told(view, goal, source, extract, options, told) if told.text else None
+            edit = self._write_told(view, goal, source, extract, options=options, told=told) if told.text else None
             if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):
                 edit = None
             if edit is not None:
@@ -168,7 +168,7 @@ class Fold(FoldOptions):
         return Demands(self.prompt_style, tokens, chars, self.prompt, self.ask_facts)
 
     def _write_told(
-        self, view: View, goal: Goal, source: Source, extract: Extract, options: ExtractOptions, told: Told
+        self, view: View, goal: Goal, source: Source, extract: Extract, *, options: ExtractOptions, told: Told
     ) -> Edit | None:
         """Return the fold with a model's words; None if it would not be smaller than what it replaces."""
         left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
@@ -186,7 +186,7 @@ class Fold(FoldOptions):
         """Share the room for summaries out among the spans by what there is to tell; leave out what is not worth it."""
         runs = foldable_runs(self, view, goal)
         total = summary_room(self, view, goal, runs)
-        index = share_room(self, view, goal, runs, self.index_share, self.index_tokens_max)
+        index = share_room(self, view, goal, runs, share=self.index_share, tokens_max=self.index_tokens_max)
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
         weights = [weigh_span(view, span) for span in spans]
         planned = []

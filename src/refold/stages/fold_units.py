@@ -1,4 +1,4 @@
-"""What a fold is asked for, which units it takes, and how long its records may be. Nothing here reads a text.
+"""Options of a fold: the units that it takes, and how long its records may be. Nothing here reads a text.
 
 A fold takes the oldest units, up to what the counts or the target say, never what is protected. System, pinned and
 sealed messages, the newest user message and the newest step stay; so do the first user message where it is short,
@@ -25,7 +25,7 @@ from refold.stages.extract.summary import Style
 from refold.stages.prompts import PromptStyle
 from refold.stages.score import ScoreOptions, important_units
 from refold.stages.stage import Goal, check_options, free_runs, is_record, items_of
-from refold.stages.verify.check import SIZE_SHARE_MAX
+from refold.stages.verify import SIZE_SHARE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class FoldOptions:
     extract_opening: str = ""
     is_paced: bool = False
     on_failure: Literal["extract", "keep"] = "extract"
-    # What importance goes by; in a config it is a block of its own.
+    # The weights of importance; in a config they are a block of their own.
     score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
 
     def __post_init__(self) -> None:
@@ -96,13 +96,13 @@ LEAST_PART = 6
 FORCED_TOKENS_MIN = 160
 # However tight it is, a part of what is left stays free for the next step.
 TIGHT_SHARE = 0.8
-# What summaries may take of a small room to have their least.
+# The share of a small room that summaries may take to have their least.
 SMALL_ROOM_SHARE = 0.3
 # In a chat every message is words, and nothing but the record keeps them; what a tool returned can be had again.
 CHAT_ROOM_SHARE = 0.5
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
-# What a token of an earlier record, or of a tool's output, counts beside one of a message when spans share the room.
+# The weight of a token of an earlier record, and of a tool's output, beside one of a message when spans share the room.
 RECORD_WEIGHT = 6
 TOOL_WEIGHT = 0.7
 # So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
@@ -111,7 +111,7 @@ RECENT_UNITS = 8
 
 def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
     """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
-    return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
+    return share_room(fold, view, goal, runs, share=fold.summary_share, tokens_max=fold.summary_tokens_max)
 
 
 def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int:
@@ -121,7 +121,7 @@ def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int
 
 
 def share_room(
-    fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]], share: float, tokens_max: int
+    fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]], *, share: float, tokens_max: int
 ) -> int:
     """Return the tokens that a part of the summaries may have, given its share of the room."""
     free = sum(item.tokens for run in runs for item in items_of(view, run))

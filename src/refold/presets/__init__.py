@@ -1,1 +1,0 @@
-"""The presets: one YAML file each. This package holds data only."""
