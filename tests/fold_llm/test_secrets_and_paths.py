@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.batch import restore_results
 from refold.offload import OffloadFolder
 from refold.testing import ScriptedModel, fail
 from tests.fold_llm.talk import GOOD, chatting, parse, says, working
@@ -127,6 +126,6 @@ def test_a_linked_folder_is_not_followed_either(tmp_path: Path) -> None:
             {"role": "tool", "tool_call_id": "c", "content": text},
         ]
     )
-    assert restore_results(messages, OffloadFolder(tmp_path, "s1")) == {
+    assert OffloadFolder(tmp_path, "s1").restore(messages) == {
         text: "[Content unavailable: offloaded/s1/00000000000000cc.txt]"
     }
