@@ -78,27 +78,29 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; raise LedgerError if another process does not release it in time."""
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), FILE_MODE)
     try:
-        _wait_for(handle, folder, wait_s)
+        _wait_for(handle, folder)
         yield
     finally:
         os.close(handle)
 
 
-def _wait_for(handle: int, folder: Path, wait_s: float) -> None:
+def _wait_for(handle: int, folder: Path) -> None:
     if sys.platform == "win32":
         return  # Without this lock, only one process per workspace is supported.
-    until = time.monotonic() + wait_s
+    until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 raise LedgerError(
-                    "{folder} is locked by another process for more than {wait_s:g} s", folder=folder, wait_s=wait_s
+                    "{folder} is locked by another process for more than {wait_s:g} s",
+                    folder=folder,
+                    wait_s=LOCK_WAIT_S,
                 ) from None
             time.sleep(_LOCK_STEP_S)
         else:

@@ -63,7 +63,6 @@ from refold.stages.window import Window
 from refold.tokens.models import ModelInfo
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
 _ADVICE = {
@@ -263,11 +262,6 @@ class CompressionConfig(BaseModel):
     def is_auto(self) -> bool:
         """True unless automatic compression is switched off."""
         return self.auto_compress if self.context_compression_enabled is None else self.context_compression_enabled
-
-    @property
-    def fixed_language(self) -> Literal["en", "zh"] | None:
-        """The language of placeholders and summaries; None follows the conversation."""
-        return self.language
 
     def stages(self) -> list[Stage]:
         """Return the ladder with every option applied; the stages that guarantee the fit (L1) always come last."""

@@ -208,13 +208,11 @@ def write_conversation(conversation: Conversation, messages: Sequence[object]) -
     return [body] if shape.wrapping == "row" else body
 
 
-def parse_messages(
-    form: Format, raws: Iterable[object], parent: str = ROOT, *, start: int = 0, where: str = "messages"
-) -> list[Message]:
+def parse_messages(form: Format, raws: Iterable[object], parent: str = ROOT, *, start: int = 0) -> list[Message]:
     """Read provider messages into a chain. ``start`` is the index of the first one, for error messages."""
     messages: list[Message] = []
     for at, raw in enumerate(raws, start):
-        message = form.parse(raw, parent, f"{where}[{at}]")
+        message = form.parse(raw, parent, f"messages[{at}]")
         parent = message.id
         messages.append(message)
     return messages

@@ -1,8 +1,8 @@
 """Translates one chat format into the other, for a session that was started with a model of the other kind.
 
-The ledger is never translated: a session stays in the format that it began in, with its originals and edits. What goes
-out is written anew each time, every word in its order, and calls keep their results. What the other side cannot read
-goes: thinking with its signature, and media that it has no form for, which leaves its name in brackets.
+The ledger is never translated: a session stays in the format that it began in, with its originals and edits. The
+translation is made anew for each request, every word in its order, and calls keep their results. It leaves out what
+the other side cannot read: thinking with its signature, and media without a form there, which leave a name in brackets.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Ledger(Protocol):
         ...
 
     def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        """Delete edits and what was made from them, and log that; return how many went. What they covered stays."""
+        """Delete edits and what was made from them, and log that; return how many went. The covered messages stay."""
         ...
 
     def find_forgotten(self, session_id: str) -> list[str]:

@@ -40,13 +40,12 @@ DEFAULT_MODELS: dict[Provider, str] = {"openai": "gpt-6-luna", "anthropic": "cla
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a model. ``provider`` selects the API; ``window`` overrides the known window."""
+    """The address of a model. ``provider`` selects the API."""
 
     model: str
     provider: Provider
     url: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
-    window: int | None = None
 
     def __str__(self) -> str:
         return f"{self.model} at {show_url(self.url)}" if self.url else self.model
@@ -54,8 +53,6 @@ class Endpoint:
     @property
     def tokens_max(self) -> int | None:
         """The window; None if it is unknown."""
-        if self.window is not None:
-            return self.window
         known = model_info(self.model)
         return known.window if known.is_known else None
 
@@ -111,7 +108,7 @@ def choose_model(
 
 
 def read_endpoint(
-    values: Mapping[str, str], model: str | None = None, *, url: str = "", key: str = "", window: int | None = None
+    values: Mapping[str, str], model: str | None = None, *, url: str = "", key: str = ""
 ) -> Endpoint | None:
     """Return a model's endpoint from settings and the providers' variables; None if it is unknown.
 
@@ -129,19 +126,19 @@ def read_endpoint(
                 "a model's address is set ({url}) but no model; name the model as well", url=show_url(url)
             )
         speaks: Provider = "anthropic" if is_claude and show_url(url).startswith(anthropic.URL) else "openai"
-        return Endpoint(model, speaks, url, key, window)
+        return Endpoint(model, speaks, url, key)
     if (anthropic_key or (key and is_claude)) and (is_claude or not (model or openai_key or openai_url)):
         if anthropic_url:
             _check_url(anthropic_url)
         name = model or DEFAULT_MODELS["anthropic"]
-        return Endpoint(name, "anthropic", anthropic_url, key or anthropic_key, window)
+        return Endpoint(name, "anthropic", anthropic_url, key or anthropic_key)
     if openai_url:
         _check_url(openai_url)
         if not model:
             return Endpoint(DEFAULT_MODELS["openai"], "openai", openai_url, key or openai_key) if openai_key else None
-        return Endpoint(model, "openai", openai_url, key or openai_key, window)
+        return Endpoint(model, "openai", openai_url, key or openai_key)
     if (key or openai_key) and not is_claude:
-        return Endpoint(model or DEFAULT_MODELS["openai"], "openai", "", key or openai_key, window)
+        return Endpoint(model or DEFAULT_MODELS["openai"], "openai", "", key or openai_key)
     return None
 
 

@@ -385,7 +385,7 @@ def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message
     if not stages:
         return []
     if any(part.kind == "result" for message in messages for part in message.parts):
-        language = keeper.config.fixed_language or session.find_language(messages)
+        language = keeper.config.language or session.find_language(messages)
         stages = [stage.speak(language) if isinstance(stage, Truncate) else stage for stage in stages]
     return [edit for message in messages for edit in _render_new(message, stages, session)]
 

@@ -236,7 +236,7 @@ class Compression:
             find_secrets=find_secrets if keeper.config.redact else None,
             restored=keeper.find_folder(session.id).restore(said.messages),
             thresholds=keeper.find_thresholds(),
-            language=keeper.config.fixed_language,
+            language=keeper.config.language,
             instructions=wish.instructions,
             trigger=wish.trigger,
             unsent=wish.unsent,
@@ -303,7 +303,7 @@ class Compression:
                 return BatchResult("stale")
         now, folder = keeper.clock(), keeper.find_folder(session.id)
         shown = {edit.id: edit for item in outcome.view.items for edit in item.edits}
-        language = keeper.config.fixed_language or detect_view_language(view)
+        language = keeper.config.language or detect_view_language(view)
         archived = describe_archived(outcome, view, language, now)
         new_files = folder.write(files_of((edit for edit in outcome.edits if edit.id in shown), view.messages))
         batch = self._make_batch(view, outcome, archived, now)

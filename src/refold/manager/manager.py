@@ -382,7 +382,7 @@ class ContextCompressionManager:
 
     def find_language(self, session_id: str) -> Language:
         """Return the language of a conversation: the configured one, else the one its people write."""
-        return self.config.fixed_language or find_session_language(self._keeper, session_id)
+        return self.config.language or find_session_language(self._keeper, session_id)
 
     def on(self, event: str, listener: Listener) -> None:
         """Call ``listener`` with a Notice of every such event; ``before_compress`` may be vetoed with False."""

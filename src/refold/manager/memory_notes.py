@@ -94,7 +94,7 @@ def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: in
     if item is not None:
         asked = item.parts[part].text
         tokens_max = min(keeper.config.memory.inject_tokens, tokens_free)
-        language = keeper.config.fixed_language or detect_language([asked])
+        language = keeper.config.language or detect_language([asked])
         notes = rank_notes(_gather(keeper, session.id), asked)
         chosen, text = choose_notes(notes, language, tokens_max, session.counter.count_text)
     if item is None or not chosen:

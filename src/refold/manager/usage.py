@@ -1,7 +1,7 @@
 """Reported usage: what a provider billed, what it says about the view, and what a session's requests cost.
 
-Sent tokens, cached tokens and answers are the provider's figures. What a request would have been without compression is
-estimated. Prices are list prices; a model without a known price has no bill.
+Sent tokens, cached tokens and answers are the provider's figures. The size of a request without
+compression is estimated. Prices are list prices; a model without a known price has no bill.
 """
 
 from __future__ import annotations

@@ -74,13 +74,6 @@ def erase_session(db: apsw.Connection, mark: Mark) -> None:
     db.execute("DELETE FROM indexed WHERE no = ?", (mark.no,))
 
 
-def erase_all(db: apsw.Connection) -> None:
-    """Erase every session."""
-    db.execute("INSERT INTO word (word) VALUES ('delete-all')")
-    for table in ("passage", "note", "vector", "source", "indexed"):
-        db.execute(f"DELETE FROM {table}")
-
-
 def _erase_keys(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
     _erase_words(db, mark, set(keys))
     for table in ("passage", "vector"):
@@ -260,12 +253,6 @@ class RecallIndex:
             return 1
 
         return bool(self._purge(session_id, purge))
-
-    def clear(self) -> None:
-        """Erase everything. Sessions are indexed again at the next search."""
-        with self.file.write() as db:
-            erase_all(db)
-        self.file.empty_log()
 
     def _purge(self, session_id: str, purge: Callable[[apsw.Connection, Mark], int]) -> int:
         if not self.path.exists():

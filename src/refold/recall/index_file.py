@@ -61,7 +61,7 @@ INSERT INTO word (word, rank) VALUES ('secure-delete', 1);
 
 
 class IndexReplaced(LedgerError):
-    """The index was damaged, and an empty one has taken its place. Whatever was asked for can be asked again."""
+    """The index was damaged, and an empty one has taken its place. The caller may ask again."""
 
 
 class IndexFile(LedgerFile):

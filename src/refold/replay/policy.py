@@ -97,7 +97,7 @@ class LadderPolicy:
             budget=room.budget,
             stages=order_stages(config.stages()),
             thresholds=config.thresholds(),
-            language=config.fixed_language,
+            language=config.language,
             is_auto=config.is_auto,
             economics=config.economics(room.tariff) if config.economic else None,
         )

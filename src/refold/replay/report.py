@@ -37,7 +37,7 @@ class Share:
 
     @property
     def percent(self) -> float | None:
-        """The share in percent; None of nothing."""
+        """The share in percent; None if the total is 0."""
         return round(100 * self.part / self.whole, 2) if self.whole else None
 
 
@@ -56,12 +56,12 @@ class Probed:
 
     @property
     def view_percent(self) -> float | None:
-        """The share in view, in percent; None of nothing."""
+        """The share in view, in percent; None if the total is 0."""
         return Share(self.in_view, self.whole).percent
 
     @property
     def found_percent(self) -> float | None:
-        """The share in view or found by recall, in percent; None of nothing."""
+        """The share in view or found by recall, in percent; None if the total is 0."""
         return Share(self.found, self.whole).percent
 
 

@@ -197,7 +197,7 @@ class _Replay:
     ) -> tuple[Copied, tuple[int, ...]]:
         """Return what the answer copied, and the tokens of each message to read again for it.
 
-        What was read again stays in view until the next compression, so it is charged once until then.
+        A message that was read again stays in view until the next compression, so it is charged once until then.
         """
         if is_break:
             self._reread.clear()

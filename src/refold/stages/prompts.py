@@ -370,13 +370,14 @@ _FACTS_ALONE = {
         "尚未完成的事项、以后用得到的背景和限制。"
     ),
 }
+_ARCHIVE_CHARS_MAX = 200_000
 
 
-def write_archive_prompt(messages: Sequence[Message], *, language: Language, chars_max: int = 200_000) -> str:
+def write_archive_prompt(messages: Sequence[Message], *, language: Language) -> str:
     """Return the question for a summary of three to five sentences."""
-    return f"{_SUMMARY[language]}\n\n{write_record(messages, language=language, chars_max=chars_max)}"
+    return f"{_SUMMARY[language]}\n\n{write_record(messages, language=language, chars_max=_ARCHIVE_CHARS_MAX)}"
 
 
-def write_facts_prompt(messages: Sequence[Message], *, language: Language, chars_max: int = 200_000) -> str:
+def write_facts_prompt(messages: Sequence[Message], *, language: Language) -> str:
     """Return the question for key facts, one a line."""
-    return f"{_FACTS_ALONE[language]}\n\n{write_record(messages, language=language, chars_max=chars_max)}"
+    return f"{_FACTS_ALONE[language]}\n\n{write_record(messages, language=language, chars_max=_ARCHIVE_CHARS_MAX)}"

@@ -1,7 +1,7 @@
 """Rows of edits and batches: committed together, switched on and off, never changed.
 
-What an edit covers is stored as runs of message numbers. So a fold over ten thousand messages is one row, and the edits
-over a message are one range of an index.
+The messages that an edit covers are stored as runs of numbers. So a fold over ten thousand messages is one row, and
+the edits over a message are one range of an index.
 """
 
 from __future__ import annotations
