@@ -180,15 +180,3 @@ def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[s
             covered = [by_id[message_id] for message_id in edit.covers if message_id in by_id]
             folds[edit.fold.handle] = covered
     return folds
-
-
-__all__ = [
-    "Originals",
-    "PreparedContext",
-    "find_summary",
-    "fold_originals",
-    "hand_over",
-    "note_model",
-    "read_message",
-    "trace_items",
-]

@@ -88,7 +88,7 @@ def test_what_upkeep_did_not_finish_the_next_process_goes_on_with(tmp_path: Path
     again = Recall(workspace.ledger, index_path(tmp_path / "ledger.db"), RecallOptions(embeddings="off"))
     again.upkeep.ask("s")
     again.upkeep.ask("missing")
-    assert again.upkeep.join(60.0)
+    assert again.upkeep.join()
     mark = again.index.find_mark("s")
     assert mark is not None
     assert mark.seq == 1_500

@@ -93,7 +93,7 @@ def test_a_vector_of_one_byte_per_dimension_keeps_the_order() -> None:
 
 
 def wait(recall: Recall) -> None:
-    assert recall.upkeep.join(60.0)
+    assert recall.upkeep.join()
 
 
 def test_an_openai_compatible_service_is_asked_for_vectors(tmp_path: Path) -> None:

@@ -223,6 +223,3 @@ def _write_yaml(table: Mapping[Any, object]) -> str:
     return yaml.dump(
         dict(table), Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000, default_flow_style=False
     )
-
-
-__all__ = ["change_text", "find_file", "save_settings", "try_settings"]

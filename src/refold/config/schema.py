@@ -419,6 +419,3 @@ def _advise(wrong: ErrorDetails) -> str:
         return f"give {context['le']:,} or less"
     advice = _ADVICE.get(kind)
     return advice or wrong["msg"][:1].lower() + wrong["msg"][1:]
-
-
-__all__ = ["CompressionConfig", "block_of", "nest", "read_layer"]

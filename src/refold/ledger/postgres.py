@@ -19,8 +19,6 @@ from refold.ledger.sql.ledger import SqlLedger
 from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
 from refold.ledger.sql.sessions import SELECT, USAGE_COLUMNS, StoredSession, read_stored, write_usage
 
-__all__ = ["PostgresLedger"]
-
 T = TypeVar("T")
 _PIECE_ROWS = 1_000
 _PIECE_BYTES = 8_000_000

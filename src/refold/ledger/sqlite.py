@@ -26,8 +26,6 @@ from refold.ledger.sql.messages import check_chain, extend_path, follows, write_
 from refold.ledger.sql.sessions import SELECT, StoredSession, add_usage, read_stored
 from refold.ledger.sqlite_file import LedgerFile, Synchronous
 
-__all__ = ["SqliteLedger"]
-
 T = TypeVar("T")
 # The connection caches one prepared statement per count. Requests rarely bring more messages than this.
 _PLAIN_MAX = 32

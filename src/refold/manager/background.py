@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -27,16 +25,15 @@ from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_le
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession, load_session
 from refold.manager.store import Keeper
+from refold.recall.upkeep import SessionQueue
 
-WAITING_MAX = 1_000
 _PAUSE_S = 0.01
 
 
 @dataclass(slots=True)
 class FoldJob:
-    """One fold in progress, in the context of its initiator. ``stop`` ends it, from any thread."""
+    """One fold, in the context of its initiator. ``stop`` ends it, from any thread."""
 
-    session_id: str
     wish: BatchRequest
     context: Context = field(default_factory=copy_context)
     loop: asyncio.AbstractEventLoop | None = None
@@ -50,34 +47,20 @@ class FoldJob:
             self.loop.call_soon_threadsafe(self.task.cancel)
 
 
-class Background:
-    """The worker of one manager."""
+class Background(SessionQueue[FoldJob]):
+    """The folds of one manager that are made in the background."""
+
+    thread_name = "refold-background"
 
     def __init__(self, keeper: Keeper, remember: Remember) -> None:
+        super().__init__()
         self._keeper = keeper
         self.remember = remember
-        self._jobs: OrderedDict[str, FoldJob] = OrderedDict()
-        self._running: FoldJob | None = None
-        self._guard = threading.Lock()
-        self._worker: threading.Thread | None = None
 
     def begin(self, session_id: str, wish: BatchRequest) -> bool:
         """Queue a fold of a session, once; False if too many are waiting."""
         with self._guard:
-            if self._find(session_id) is not None:
-                return True
-            if len(self._jobs) >= WAITING_MAX:
-                return False
-            self._jobs[session_id] = FoldJob(session_id, wish)
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._work, name="refold-background", daemon=True)
-                self._worker.start()
-            return True
-
-    def is_busy(self, session_id: str) -> bool:
-        """Tell whether a fold of this session is running or waiting."""
-        with self._guard:
-            return self._find(session_id) is not None
+            return self._has(session_id) or self._add(session_id, FoldJob(wish))
 
     def wait(self, session_id: str, seconds: float) -> Flow[bool]:
         """Wait for a session's fold; if it takes longer than ``seconds``, cancel it and return False.
@@ -106,51 +89,28 @@ class Background:
         self._stop(session_id)
         self.join(session_id)
 
-    def join(self, session_id: str | None = None, seconds: float = 60.0) -> None:
-        """Wait until a session's fold, or all of them, have ended."""
-        pause = threading.Event()
-        left = seconds
-        while left > 0 and (self.is_busy(session_id) if session_id is not None else self._worker is not None):
-            pause.wait(_PAUSE_S)
-            left -= _PAUSE_S
-
     def close(self) -> None:
         """Stop all folds; each is committed whole or not at all."""
         with self._guard:
             self._jobs.clear()
             running = self._running
         if running is not None:
-            running.stop()
-        self.join()
-
-    def _find(self, session_id: str) -> FoldJob | None:
-        if self._running is not None and self._running.session_id == session_id:
-            return self._running
-        return self._jobs.get(session_id)
+            running[1].stop()
+        super().close()
 
     def _stop(self, session_id: str) -> None:
         with self._guard:
             self._jobs.pop(session_id, None)
             running = self._running
-        if running is not None and running.session_id == session_id:
-            running.stop()
+        if running is not None and running[0] == session_id:
+            running[1].stop()
 
-    def _work(self) -> None:
-        while True:
-            with self._guard:
-                if not self._jobs:
-                    self._worker = None
-                    return
-                _, job = self._jobs.popitem(last=False)
-                self._running = job
-            try:
-                job.context.run(asyncio.run, self._run(job))
-            finally:
-                with self._guard:
-                    self._running = None
+    def _do(self, session_id: str, job: FoldJob) -> bool:
+        job.context.run(asyncio.run, self._run(session_id, job))
+        return True
 
-    async def _run(self, job: FoldJob) -> None:
-        flow = fold_flow(self._keeper, job.session_id, job.wish, self.remember)
+    async def _run(self, session_id: str, job: FoldJob) -> None:
+        flow = fold_flow(self._keeper, session_id, job.wish, self.remember)
         job.task = asyncio.ensure_future(run_flow_async(flow))
         job.loop = asyncio.get_running_loop()
         if job.is_stopped:
@@ -163,7 +123,7 @@ class Background:
             return  # Reported and logged where it happened; the next request decides again.
         except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
             why = because.ERROR(error=type(error).__name__, detail=str(error)[:300])
-            self._keeper.listeners.tell(Notice("failed", job.session_id, why, time=self._keeper.clock()))
+            self._keeper.listeners.tell(Notice("failed", session_id, why, time=self._keeper.clock()))
 
 
 def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Remember) -> Flow[BatchResult]:

@@ -2,10 +2,8 @@
 
 A search covers everything that is stored. Nothing here writes to the ledger, and a shortened result always says so.
 
-Each manager has one worker thread that brings the index and the vectors up to date; it ends when nothing is left to do.
-It works in slices, so that no session keeps the others waiting, and stores every slice: a process that ends loses only
-the slice in progress. A failure in the background fails no request: a search catches up by itself, and a request reads
-from the ledger what is not indexed yet.
+``Upkeep`` brings the index and the vectors up to date in the background and stores every slice of that work. A failure
+there fails no request: a search catches up by itself, and a request reads from the ledger what is not indexed yet.
 """
 
 from __future__ import annotations
@@ -13,13 +11,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
-from refold.errors import FormatError, LedgerError, RefoldError
+from refold.errors import FormatError, LedgerError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
 from refold.recall.facts import KnownFact, collect_facts
@@ -29,85 +26,10 @@ from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
 from refold.recall.originals import OriginalPage, expand_handle
 from refold.recall.search import Recalled, SessionSearch, fit_texts
+from refold.recall.upkeep import Upkeep
 from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
-
-WAITING_MAX = 1_000
-
-
-class Upkeep:
-    """Calls ``slice_of(session_id)`` for the sessions it was asked to update, until each returns True."""
-
-    def __init__(self, slice_of: Callable[[str], bool], complain: Callable[[str, str], None] | None = None) -> None:
-        self._slice_of = slice_of
-        self._complain = complain
-        self._waiting: OrderedDict[str, None] = OrderedDict()
-        self._guard = threading.Lock()
-        self._worker: threading.Thread | None = None
-        self._stops = threading.Event()
-
-    def ask(self, session_id: str) -> bool:
-        """Queue a session for an update; False if too many are waiting already."""
-        with self._guard:
-            if session_id in self._waiting:
-                return True
-            if len(self._waiting) >= WAITING_MAX:
-                return False
-            self._waiting[session_id] = None
-            if self._worker is None:
-                self._stops.clear()
-                self._worker = threading.Thread(target=self._work, name="refold-recall", daemon=True)
-                self._worker.start()
-            return True
-
-    def is_busy(self) -> bool:
-        """Return whether work is in progress or waiting."""
-        with self._guard:
-            return self._worker is not None
-
-    def join(self, seconds: float = 60.0) -> bool:
-        """Wait until nothing is left to do; False after ``seconds``."""
-        with self._guard:
-            worker = self._worker
-        if worker is not None:
-            worker.join(seconds)
-        return not self.is_busy()
-
-    def close(self) -> None:
-        """Stop after the slice in progress. The rest is done the next time somebody asks."""
-        self._stops.set()
-        with self._guard:
-            self._waiting.clear()
-        self.join()
-
-    def _work(self) -> None:
-        while True:
-            with self._guard:
-                if not self._waiting or self._stops.is_set():
-                    self._worker = None
-                    return
-                session_id, _ = self._waiting.popitem(last=False)
-            is_done = self._do_slice(session_id)
-            with self._guard:
-                if not is_done and not self._stops.is_set():
-                    # Back to the end of the queue: the others come first.
-                    self._waiting.setdefault(session_id)
-
-    def _do_slice(self, session_id: str) -> bool:
-        """Do one slice; True if it was the last, or if it failed: a failed one is repeated only on request."""
-        try:
-            return self._slice_of(session_id)
-        except RefoldError as error:
-            self._tell(session_id, f"the recall index was not updated: {error}")
-        except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
-            self._tell(session_id, f"the recall index failed: {type(error).__name__}: {error}"[:300])
-        return True
-
-    def _tell(self, session_id: str, problem: str) -> None:
-        if self._complain is not None:
-            self._complain(session_id, problem)
-
 
 SESSIONS_MAX = 200
 # The size of one slice of upkeep.

@@ -1,0 +1,121 @@
+"""Work in the background: a queue of sessions with one worker thread, and the upkeep of the recall index on it.
+
+The thread starts with the first job and ends when the queue is empty. Nothing here is stored: a process that ends
+loses only the job in progress.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from refold.errors import RefoldError
+
+WAITING_MAX = 1_000
+_PAUSE_S = 0.01
+
+Job = TypeVar("Job")
+
+
+class SessionQueue(ABC, Generic[Job]):
+    """Jobs for sessions, at most one waiting for each, done one after the other."""
+
+    thread_name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._running: tuple[str, Job] | None = None
+        self._stopped: tuple[str, Job] | None = None
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+
+    @abstractmethod
+    def _do(self, session_id: str, job: Job) -> bool:
+        """Do a job, or a part of it; False puts it back to the end of the queue."""
+
+    def is_busy(self, session_id: str | None = None) -> bool:
+        """Tell whether work for a session, or for any, is in progress or waiting."""
+        with self._guard:
+            return self._worker is not None if session_id is None else self._has(session_id)
+
+    def join(self, session_id: str | None = None, seconds: float = 60.0) -> bool:
+        """Wait until the work for a session, or all of it, is done; False after ``seconds``."""
+        until = time.monotonic() + seconds
+        while self.is_busy(session_id):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_PAUSE_S)
+        return True
+
+    def close(self) -> None:
+        """Withdraw what is waiting, and wait for the job in progress, which is not put back."""
+        with self._guard:
+            self._jobs.clear()
+            self._stopped = self._running
+        self.join()
+
+    def _has(self, session_id: str) -> bool:
+        return session_id in self._jobs or (self._running is not None and self._running[0] == session_id)
+
+    def _add(self, session_id: str, job: Job) -> bool:
+        """Queue a job; False if too many are waiting. The caller holds the guard."""
+        if len(self._jobs) >= WAITING_MAX:
+            return False
+        self._jobs[session_id] = job
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+            self._worker.start()
+        return True
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                if not self._jobs:
+                    self._worker = None
+                    return
+                self._running = session_id, job = self._jobs.popitem(last=False)
+            is_done = True
+            try:
+                is_done = self._do(session_id, job)
+            finally:
+                with self._guard:
+                    if not is_done and self._running is not self._stopped:
+                        self._jobs.setdefault(session_id, job)
+                    self._running = None
+
+
+class Upkeep(SessionQueue[None]):
+    """Calls ``slice_of(session_id)`` for the sessions it was asked to update, until each returns True.
+
+    It works in slices, so that no session keeps the others waiting.
+    """
+
+    thread_name = "refold-recall"
+
+    def __init__(self, slice_of: Callable[[str], bool], complain: Callable[[str, str], None] | None = None) -> None:
+        super().__init__()
+        self._slice_of = slice_of
+        self._complain = complain
+
+    def ask(self, session_id: str) -> bool:
+        """Queue a session for an update; False if too many are waiting already."""
+        with self._guard:
+            return session_id in self._jobs or self._add(session_id, None)
+
+    def _do(self, session_id: str, job: None) -> bool:  # noqa: ARG002 - the session says it all
+        """Do one slice; True if it was the last, or if it failed: a failed one is repeated only on request."""
+        try:
+            return self._slice_of(session_id)
+        except RefoldError as error:
+            self._tell(session_id, f"the recall index was not updated: {error}")
+        except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
+            self._tell(session_id, f"the recall index failed: {type(error).__name__}: {error}"[:300])
+        return True
+
+    def _tell(self, session_id: str, problem: str) -> None:
+        if self._complain is not None:
+            self._complain(session_id, problem)
