@@ -10,7 +10,7 @@ from refold.cli.config import _show_rows
 from refold.cli.repl.commands import config as show_config
 from refold.config import CompressionConfig, explain, load_config
 from refold.config.layers import PRESETS
-from refold.config.load import find_row
+from refold.config.values import find_row
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info

@@ -4,27 +4,22 @@ preset < user (``~/.config/refold/config.yaml``) < project (``refold.yaml``, els
 (``REFOLD_…``) < session < call. An invalid file or value raises ConfigError with file, line and name. Nothing is
 written, and a missing file is not an error.
 
-``explain`` lists every setting with its value and source. ``read_block`` reads the blocks ``chat`` and ``mcp``, which
-configure commands rather than compression. Someone else may have written a project's file, so it cannot set the
-address that keys are sent to.
+``read_block`` reads the blocks ``chat`` and ``mcp``, which configure commands rather than compression. Someone else may
+have written a project's file, so it cannot set the address that keys are sent to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from dataclasses import fields as stage_fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from refold.config.layers import MEANINGS, OTHER_BLOCKS, Layer, find_said, read_yaml, show, suggest
+from refold.config.layers import OTHER_BLOCKS, Layer, read_yaml, show, suggest
 from refold.config.schema import CompressionConfig, read_layer
-from refold.config.values import is_share, write_share
 from refold.errors import ConfigError, Sentence
-from refold.ledger.port import LedgerPlace
 
 BLOCK = "compression"
 PROJECT_FILES = ("refold.yaml", "x-agent.yaml")
@@ -391,74 +386,3 @@ def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] |
         wanted=wanted,
         value=str(value)[:40],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One setting. ``layer`` is ``built in`` if no layer sets it; ``means`` describes it.
-
-    ``is_share``: people read and write it as a percentage.
-    """
-
-    name: str
-    value: object
-    layer: str
-    place: str
-    means: str
-    is_share: bool = False
-
-    @property
-    def is_set(self) -> bool:
-        """True if a value is in force."""
-        return self.value is not None
-
-    @property
-    def share(self) -> str:
-        """The value as a percentage; empty if it is not a share."""
-        return write_share(self.value) if self.is_share and isinstance(self.value, int | float) else ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the row as plain values, for JSON."""
-        return {name: value for name, value in asdict(self).items() if name != "is_share"}
-
-
-def explain(config: CompressionConfig) -> list[Row]:
-    """Return a row for every setting and every stage option, in the order of the schema."""
-    return [*_explain_settings(config), *_explain_blocks(config)]
-
-
-def _explain_settings(config: CompressionConfig) -> Iterator[Row]:
-    hints = get_type_hints(type(config), include_extras=True)
-    for attribute, field in type(config).model_fields.items():
-        if attribute not in config.known.blocks:
-            name = field.alias or attribute
-            row = _row(config, name, getattr(config, attribute), field.description or "")
-            yield replace(row, is_share=is_share(hints[attribute]))
-
-
-def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
-    for block in config.known.blocks:
-        stage = getattr(config, block)
-        for option in stage_fields(stage):
-            if "block" in option.metadata:
-                continue
-            name = f"{block}.{option.name}"
-            yield _row(config, name, getattr(stage, option.name), _describe_option(name))
-
-
-def find_row(rows: Mapping[str, Row], name: str) -> Row:
-    """Return the row that is in effect for ``name``: a preset may set it under another document's name."""
-    return rows[find_said(name, lambda one: rows[one].is_set and rows[one].layer != "built in")]
-
-
-def _row(config: CompressionConfig, name: str, value: object, means: str) -> Row:
-    if isinstance(value, LedgerPlace):
-        value = str(value)  # Without its password.
-    source = config.source(name)
-    if source is None:
-        return Row(name, value, "built in", "", means)
-    return Row(name, value, source.layer, source.place, means)
-
-
-def _describe_option(name: str) -> str:
-    return next((meaning.idea for meaning in MEANINGS if meaning.names[0] == name), "")

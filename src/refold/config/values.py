@@ -6,21 +6,22 @@ ConfigError.
 
 The rest are pure functions of a config: stage options, tiers, thresholds, the budget. The documents' names
 (``retention_count``) are mapped onto the stage that implements them (``fold.keep_messages``) here and nowhere else.
-Values that are valid by themselves but contradict each other are refused here.
+Values that are valid by themselves but contradict each other are refused here. ``explain`` lists every setting with its
+value and source.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as stage_fields
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
-from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
+from refold.config.layers import MEANINGS, Known, Merged, SettingSource, find_said, suggest
 from refold.errors import ConfigError
 from refold.ledger.port import LedgerPlace
 from refold.stages import STAGES
@@ -345,3 +346,74 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
     tiers = replace(budget, soft=soft, target=target, warn=min(budget.warn, soft))
     spacing = soft - target if config.fold.is_paced else 0
     return replace(tiers, is_of_room=is_of_room, is_ruled=is_ruled, spacing=spacing)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting. ``layer`` is ``built in`` if no layer sets it; ``means`` describes it.
+
+    ``is_share``: people read and write it as a percentage.
+    """
+
+    name: str
+    value: object
+    layer: str
+    place: str
+    means: str
+    is_share: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        """True if a value is in force."""
+        return self.value is not None
+
+    @property
+    def share(self) -> str:
+        """The value as a percentage; empty if it is not a share."""
+        return write_share(self.value) if self.is_share and isinstance(self.value, int | float) else ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the row as plain values, for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "is_share"}
+
+
+def explain(config: CompressionConfig) -> list[Row]:
+    """Return a row for every setting and every stage option, in the order of the schema."""
+    return [*_explain_settings(config), *_explain_blocks(config)]
+
+
+def _explain_settings(config: CompressionConfig) -> Iterator[Row]:
+    hints = get_type_hints(type(config), include_extras=True)
+    for attribute, field in type(config).model_fields.items():
+        if attribute not in config.known.blocks:
+            name = field.alias or attribute
+            row = _row(config, name, getattr(config, attribute), field.description or "")
+            yield replace(row, is_share=is_share(hints[attribute]))
+
+
+def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
+    for block in config.known.blocks:
+        stage = getattr(config, block)
+        for option in stage_fields(stage):
+            if "block" in option.metadata:
+                continue
+            name = f"{block}.{option.name}"
+            yield _row(config, name, getattr(stage, option.name), _describe_option(name))
+
+
+def find_row(rows: Mapping[str, Row], name: str) -> Row:
+    """Return the row that is in effect for ``name``: a preset may set it under another document's name."""
+    return rows[find_said(name, lambda one: rows[one].is_set and rows[one].layer != "built in")]
+
+
+def _row(config: CompressionConfig, name: str, value: object, means: str) -> Row:
+    if isinstance(value, LedgerPlace):
+        value = str(value)  # Without its password.
+    source = config.source(name)
+    if source is None:
+        return Row(name, value, "built in", "", means)
+    return Row(name, value, source.layer, source.place, means)
+
+
+def _describe_option(name: str) -> str:
+    return next((meaning.idea for meaning in MEANINGS if meaning.names[0] == name), "")

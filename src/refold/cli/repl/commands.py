@@ -34,8 +34,8 @@ from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.cli.repl.session import ChatSession
 from refold.cli.session import describe_switched
-from refold.config.load import explain as explain_settings
-from refold.config.load import find_row
+from refold.config.values import explain as explain_settings
+from refold.config.values import find_row
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.manager.status import break_down

@@ -65,7 +65,7 @@ def _describe_ledger(access: Access) -> dict[str, object]:
 @router.get("/config")
 def read_config(access: Asker) -> Json:
     """Return every compression setting and its source."""
-    from refold.config.load import explain
+    from refold.config.values import explain
 
     rows = [row.to_dict() for row in explain(access.manager.config)]
     if access.tenant:

@@ -16,9 +16,8 @@ from nicegui import ui
 
 from refold.config import PRESETS, CompressionConfig, Row, explain
 from refold.config.layers import find_said
-from refold.config.load import find_row
 from refold.config.save import find_file, save_settings, try_settings
-from refold.config.values import write_share
+from refold.config.values import find_row, write_share
 from refold.errors import ConfigError
 from refold.server.api.interface import Access
 from refold.server.settings import settle_arrival
