@@ -20,7 +20,7 @@ _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """How urgent a compression is: not at all, a warning, when it suits (soft) or now (hard).
+    """The urgency of a compression: none, a warning, when it suits (soft) or now (hard).
 
     ``by_count``: a count or a person asked for it. ``is_economic``: it is to save money, and nothing else asks for it.
     """

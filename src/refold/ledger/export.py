@@ -49,18 +49,7 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
         "model": whole.row.model,
         "settings": dict(whole.row.settings),
         "created_at": whole.row.created_at,
-        "messages": [
-            {
-                "id": message.id,
-                "parent": message.parent,
-                "digest": message.digest,
-                "role": message.role,
-                "raw": None if message.is_forgotten else load_json(message.raw),
-                "tokens": message.tokens,
-                "created_at": message.created_at,
-            }
-            for message in whole.messages
-        ],
+        "messages": [_dump_message(message) for message in whole.messages],
         "path": list(whole.path),
         "edits": [
             {
@@ -97,6 +86,18 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
             {"kind": event.kind, "created_at": event.created_at, "fields": dict(event.fields)} for event in whole.events
         ],
         "usage": [asdict(usage) for usage in whole.usages],
+    }
+
+
+def _dump_message(message: StoredMessage) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "parent": message.parent,
+        "digest": message.digest,
+        "role": message.role,
+        "raw": None if message.is_forgotten else load_json(message.raw),
+        "tokens": message.tokens,
+        "created_at": message.created_at,
     }
 
 

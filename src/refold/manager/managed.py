@@ -388,7 +388,7 @@ class ManagedSession:
 
 
 class _Pieces:
-    """What to commit of an answer that comes in pieces."""
+    """Collects what to commit of an answer that comes in pieces."""
 
     def __init__(self, reply: ReadAnswer | None, gather: Callable[[list[Any]], Any] | None) -> None:
         self.reply, self.gather = reply, gather

@@ -27,7 +27,7 @@ from refold.ledger.port import Ledger, read_all_events
 from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import Request
-from refold.manager.flow import find_brake
+from refold.manager.flow import Brake, find_brake
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
     CALIBRATION,
@@ -114,11 +114,6 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         plain = _find_budget(keeper, row, session.counter)
         budget = session.lift(plain, tokens, keeper.config.fold)
         brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
-        stopped = NO_REASON
-        if not keeper.config.is_auto:
-            stopped = because.AUTO_OFF()
-        elif brake is not None:
-            stopped = because.STOPPED(misses=brake.misses, because=brake.why)
         counts = replace(session.count(tokens), unsent_tokens=0)
         economics = make_economics(keeper, slot, session)
         head = count_head(session.items, slot.fixed_tokens)
@@ -141,7 +136,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             edits=len(session.edits),
             pinned=len(read_pinned(row.settings)),
             trigger=decide(counts, budget, keeper.find_thresholds()).reason,
-            stopped=stopped,
+            stopped=_explain_stop(brake, is_auto=keeper.config.is_auto),
             ahead=look_ahead(counts, budget, keeper.config.thresholds(), saves_at),
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
@@ -150,6 +145,12 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
             messages_folded=len({one for edit in session.edits if edit.kind == "fold" for one in edit.covers}),
         )
+
+
+def _explain_stop(brake: Brake | None, *, is_auto: bool) -> Reason:
+    if not is_auto:
+        return because.AUTO_OFF()
+    return NO_REASON if brake is None else because.STOPPED(misses=brake.misses, because=brake.why)
 
 
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:

@@ -285,27 +285,29 @@ def find_hits(
         lenders = [place for low, high in join_ranges(near) for place in range(low, high)]
         by_meaning = vectors(db, mark, lenders) if vectors else {}
         near = sorted({*near, *(place // BLOCK for place in by_meaning)})
-        found_rows = {
+        rows = {
             one.place: one
             for low, high in join_ranges(near)
             for one in (*index_file.read_passages(db, mark, low, high), *pending.read_passages(low, high))
         }
-        said = {
-            place: Said(one.weight, bool(one.flags & QUESTION), bool(one.flags & NUMBER))
-            for place, one in found_rows.items()
-        }
-        mean = mark.weight / mark.passages
-        scores = score_places(sought, said, mean, asks_number=wants_number(query)) if words_share else {}
-        fused = fuse(scores, by_meaning, words_share)
+        scores = _score_rows(rows, sought, mark, asks_number=wants_number(query)) if words_share else {}
+        early = _spread_messages(early, rows)
         hits = [
-            Hit(place, score, row=found_rows[place], is_early=place in early)
-            for place, score in fused.items()
-            if place in found_rows
+            Hit(place, score, row=rows[place], is_early=place in early)
+            for place, score in fuse(scores, by_meaning, words_share).items()
+            if place in rows
         ]
-        early = _spread_messages(early, found_rows)
-        hits = [replace(hit, is_early=hit.place in early) if hit.is_early else hit for hit in hits]
         hits += _find_notes(db, mark, sought)
     return HitList(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
+
+
+def _score_rows(
+    rows: Mapping[int, PassageRow], sought: Sequence[Sought], mark: Mark, *, asks_number: bool
+) -> dict[int, float]:
+    said = {
+        place: Said(one.weight, bool(one.flags & QUESTION), bool(one.flags & NUMBER)) for place, one in rows.items()
+    }
+    return score_places(sought, said, mark.weight / mark.passages, asks_number=asks_number)
 
 
 def holds_any(
