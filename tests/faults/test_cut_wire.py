@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from refold.ledger.postgres import PostgresLedger
 
 CHANGES = [nth.append, nth.compress, nth.undo, nth.forget, nth.delete, nth.put]
-UNKNOWN = "whether it was is not known"
+UNKNOWN = "it is not known whether it was stored"
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_what_a_process_was_told_is_stored_is_there_after_the_server_restarts(
         worker.kill()
         rest, errors = worker.communicate(timeout=60)
     if worker.returncode == 1:
-        assert b"whether it was is not known, read again" in errors, errors.decode()
+        assert b"it is not known whether it was stored, read again" in errors, errors.decode()
     lines = [json.loads(line) for line in (b"".join(stored) + rest).split(b"\n")[:-1]]
     assert len(lines) > 60 or worker.returncode == 1
     check(own_url, lines)

@@ -141,8 +141,8 @@ class LedgerServer:
                 if not is_unknown:
                     raise explain_error(error, self.where) from error
                 raise LedgerError(
-                    "{where}: the connection was lost while a change was being stored; whether it was is "
-                    "not known, read again",
+                    "{where}: the connection was lost while a change was being stored; it is not known whether "
+                    "it was stored, read again",
                     where=self.where,
                 ) from error
             return state.result

@@ -159,7 +159,7 @@ class ServiceEmbedder:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
             if not all(math.isfinite(number) for vector in vectors for number in vector):
-                raise ValueError("a vector holds what is no number")
+                raise ValueError("a vector holds something that is not a number")
         except (URLError, HTTPException, OSError, ValueError, KeyError, TypeError) as error:
             raise Unavailable(
                 "{address} gave no embeddings ({kind}: {error}); try again",

@@ -30,7 +30,7 @@ _RISKY = re.compile("[⟨\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 def _read_pairs(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return made
 
 

@@ -185,7 +185,7 @@ def cook(recipe: Recipe, values: dict[object, Value], rest: Value = None) -> str
     """Return the text that a recipe makes in one row from the values of its columns, and what the cell adds."""
     source = "" if recipe.source is None else values[recipe.source]
     if not isinstance(source, str) or not isinstance(rest, str | None):
-        raise ValueError("a recipe names a column that is no text")
+        raise ValueError("a recipe names a column that is not text")
     return f"{recipe.before}{source}{recipe.after}{rest or ''}"
 
 
