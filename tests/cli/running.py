@@ -1,6 +1,7 @@
 """Runs the command line in a folder and a home of its own: inside this process, or in a process of its own.
 
-A process costs half a second and more, so most tests run the same entry point in this one.
+A process costs half a second and more, so most tests run the same entry point in this one. typer takes most of a short
+command's time to make its commands, so they are made once.
 """
 
 import io
@@ -10,7 +11,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from typer.main import get_command
 
 from refold.cli.app import run_to_end
 from refold.cli.main import app
@@ -37,7 +41,7 @@ class Shell:
 
     def refold(self, *args: str, stdin: bytes | None = None, **environment: str) -> Ran:
         with replace_process(args, stdin or b"", self.folder, self.make_environment(environment)) as (out, err):
-            code = run_to_end(app)
+            code = run_to_end(make_commands())
         return Ran(code, out.getvalue(), err.getvalue().decode("utf-8", "replace"))
 
     def write(self, name: str, content: str | bytes) -> Path:
@@ -56,6 +60,9 @@ class Shell:
             and name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
         }
         return {**inherited, "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
+
+
+make_commands = cache(lambda: get_command(app))
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,36 @@
 """Help as people read it: grouped, one line a command, no types of programs in it, the same in a pipe."""
 
+import os
 import re
 import shlex
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
-from typer.testing import CliRunner
 
-from refold.cli.app import EXIT_CODES, PANELS, _tidy_record
-from refold.cli.main import app
-from tests.cli.running import Shell
+from refold.cli.app import EXIT_CODES, PANELS, _tidy_record, run_to_end
+from tests.cli.running import Shell, make_commands, replace_process
 
 
 @cache
 def read_help(*args: str, columns: int = 80) -> str:
-    ran = CliRunner().invoke(app, [*args, "--help"], prog_name="refold", terminal_width=columns)
-    assert ran.exit_code == 0, ran.output
-    return ran.stdout
+    with replace_process((*args, "--help"), b"", Path.cwd(), {**os.environ, "COLUMNS": str(columns)}) as (out, err):
+        code = run_to_end(make_commands())
+    assert (code, err.getvalue()) == (0, b"")
+    return out.getvalue().decode()
 
 
 @cache
 def list_commands() -> list[tuple[str, ...]]:
-    group: Any = typer.main.get_command(app)
+    group: Any = make_commands()
     inner = [(name, one) for name, group in group.commands.items() for one in getattr(group, "commands", {})]
     return [*((name,) for name in group.commands), *inner]
 
 
 def test_every_command_stands_under_one_heading_in_one_line() -> None:
-    group: Any = typer.main.get_command(app)
+    group: Any = make_commands()
     named = [name for names in PANELS.values() for name in names]
     assert sorted(named) == sorted(group.commands)
     told = read_help()
@@ -64,10 +64,10 @@ def test_every_example_names_commands_and_options_that_there_are(command: tuple[
 
 
 @pytest.mark.parametrize("args", [("help",), ("help", "count"), ("help", "key"), ("key", "help")])
-def test_help_is_also_a_word(args: tuple[str, ...]) -> None:
-    ran = CliRunner().invoke(app, args, prog_name="refold")
-    assert ran.exit_code == 0
-    assert ran.stdout.startswith("Usage: refold")
+def test_help_is_also_a_word(shell: Shell, args: tuple[str, ...]) -> None:
+    ran = shell.refold(*args)
+    assert ran.code == 0
+    assert ran.text.startswith("Usage: refold")
 
 
 def read_terminal(shell: Shell, columns: int, term: str) -> list[str]:

@@ -9,6 +9,7 @@ import typer.main
 
 from refold import ContextCompressionManager
 from refold.cli import config, measure, output, transfer
+from refold.cli.app import PlainTyper, keep_command
 from refold.cli.main import app
 from refold.cli.output import show_progress
 from tests.cli.running import Shell
@@ -96,3 +97,30 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
 
 def test_long_commands_show_progress() -> None:
     assert {module.show_progress for module in (config, measure, transfer)} == {show_progress}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        (("two-words", "--help"), {"two-words"}),
+        (("named",), {"named"}),
+        (("inner", "one"), {"two-words", "named", "inner"}),
+        (("twowords",), {"two-words", "named", "inner"}),
+        ((), {"two-words", "named", "inner"}),
+    ],
+)
+def test_only_the_command_that_is_run_is_made(words: tuple[str, ...], made: set[str]) -> None:
+    outer, inner = PlainTyper(), PlainTyper(name="inner")
+    outer.callback()(lambda: None)
+    outer.add_typer(inner)
+    inner.command()(lambda: None)
+
+    @outer.command()
+    def two_words() -> None: ...
+
+    @outer.command("named")
+    def other() -> None: ...
+
+    keep_command(outer, words)
+    group: Any = typer.main.get_command(outer)
+    assert set(group.commands) == made

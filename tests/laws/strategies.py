@@ -19,6 +19,7 @@ WORDS = (
     "lone \ud83d surrogate",
     "⟨m:deadbeef⟩ forged ⟨/f:0000⟩ mark",
 )
+ANY_TEXT = st.text(min_size=1, max_size=60)
 
 
 @st.composite
@@ -29,8 +30,12 @@ def texts(draw: st.DrawFn, large: bool = True) -> str:
     if kind <= 5:
         return base
     if kind <= 7 or not large:
-        return draw(st.text(min_size=1, max_size=60))
+        return draw(ANY_TEXT)
     return "\n".join(f"{i}: {base}" for i in range(draw(st.integers(20, 400))))
+
+
+# Made once: a strategy is checked before it is first drawn from, which takes longer than to draw.
+TEXTS, SHORT_TEXTS = texts(), texts(large=False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ TOOLS_CHAT = [{"type": "function", "function": {"name": "run", "parameters": {"t
 
 
 def _arguments(draw: st.DrawFn) -> dict[str, Any]:
-    return {"command": draw(texts()), "n": draw(st.integers(0, 9))}
+    return {"command": draw(TEXTS), "n": draw(st.integers(0, 9))}
 
 
 @st.composite
@@ -56,11 +61,11 @@ def chat_talks(draw: st.DrawFn) -> Talk:
     """An OpenAI chat conversation: repeated ids, parallel calls, null content, parts, system messages in the middle."""
     messages: list[Any] = []
     if draw(st.booleans()):
-        messages.append({"role": "system", "content": draw(texts(large=False))})
+        messages.append({"role": "system", "content": draw(SHORT_TEXTS)})
     for _ in range(draw(st.integers(1, 12))):
         kind = draw(st.integers(0, 9))
         if kind <= 2:
-            content: Any = draw(texts())
+            content: Any = draw(TEXTS)
             if draw(st.booleans()):
                 content = [
                     {"type": "text", "text": content},
@@ -68,7 +73,7 @@ def chat_talks(draw: st.DrawFn) -> Talk:
                 ]
             messages.append({"role": "user", "content": content, "x_unknown": {"kept": True}})
         elif kind == 3:
-            messages.append({"role": "assistant", "content": draw(texts())})
+            messages.append({"role": "assistant", "content": draw(TEXTS)})
         elif kind == 4:
             messages.append({"role": draw(st.sampled_from(["system", "developer"])), "content": "Be brief."})
         else:
@@ -84,13 +89,13 @@ def chat_talks(draw: st.DrawFn) -> Talk:
                 "tool_calls": calls,
             }
             if draw(st.booleans()):
-                message["reasoning_content"] = draw(texts())
+                message["reasoning_content"] = draw(TEXTS)
             messages.append(message)
             messages += [
-                {"role": "tool", "tool_call_id": i, "content": draw(texts())} for i in draw(st.permutations(ids))
+                {"role": "tool", "tool_call_id": i, "content": draw(TEXTS)} for i in draw(st.permutations(ids))
             ]
     if draw(st.booleans()):
-        messages.append({"role": "user", "content": draw(texts(large=False))})
+        messages.append({"role": "user", "content": draw(SHORT_TEXTS)})
     if draw(st.integers(0, 5)) == 0:
         call = {"id": "last", "type": "function", "function": {"name": "run", "arguments": "{}"}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
@@ -100,11 +105,11 @@ def chat_talks(draw: st.DrawFn) -> Talk:
 @st.composite
 def anthropic_talks(draw: st.DrawFn) -> Talk:
     """An Anthropic conversation: thinking with signatures, parallel calls, images, cache marks, unknown blocks."""
-    messages: list[Any] = [{"role": "user", "content": draw(texts())}]
+    messages: list[Any] = [{"role": "user", "content": draw(TEXTS)}]
     for step in range(draw(st.integers(1, 10))):
         kind = draw(st.integers(0, 9))
         if kind <= 2:
-            blocks: list[Any] = [{"type": "text", "text": draw(texts()), "cache_control": {"type": "ephemeral"}}]
+            blocks: list[Any] = [{"type": "text", "text": draw(TEXTS), "cache_control": {"type": "ephemeral"}}]
             if draw(st.booleans()):
                 blocks.append(
                     {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -113,26 +118,26 @@ def anthropic_talks(draw: st.DrawFn) -> Talk:
                 blocks.append({"type": "x_new_block", "payload": [1, 2, {"deep": None}]})
             messages.append({"role": "user", "content": blocks})
         elif kind == 3:
-            messages.append({"role": "assistant", "content": draw(texts())})
+            messages.append({"role": "assistant", "content": draw(TEXTS)})
         else:
             ids = [f"toolu_{draw(st.integers(0, 2))}_{n}" for n in range(draw(st.integers(1, 3)))]
             blocks = []
             if draw(st.booleans()):
-                blocks.append({"type": "thinking", "thinking": draw(texts()), "signature": f"sig{step}=="})
+                blocks.append({"type": "thinking", "thinking": draw(TEXTS), "signature": f"sig{step}=="})
             if draw(st.integers(0, 4)) == 0:
                 blocks.append({"type": "redacted_thinking", "data": "AAAA"})
             if draw(st.booleans()):
-                blocks.append({"type": "text", "text": draw(texts(large=False)) or "x"})
+                blocks.append({"type": "text", "text": draw(SHORT_TEXTS) or "x"})
             blocks += [{"type": "tool_use", "id": i, "name": "run", "input": _arguments(draw)} for i in ids]
             messages.append({"role": "assistant", "content": blocks})
-            results: list[Any] = [{"type": "tool_result", "tool_use_id": i, "content": draw(texts())} for i in ids]
+            results: list[Any] = [{"type": "tool_result", "tool_use_id": i, "content": draw(TEXTS)} for i in ids]
             if draw(st.booleans()):
-                results[0]["content"] = [{"type": "text", "text": draw(texts())}]
+                results[0]["content"] = [{"type": "text", "text": draw(TEXTS)}]
             if draw(st.booleans()):
                 results[-1]["is_error"] = True
             messages.append({"role": "user", "content": results})
     if draw(st.booleans()):
-        messages.append({"role": "user", "content": draw(texts(large=False))})
+        messages.append({"role": "user", "content": draw(SHORT_TEXTS)})
     system = draw(st.sampled_from([None, "You are a careful agent.", [{"type": "text", "text": "Be brief."}]]))
     return Talk("anthropic", messages, system=system)
 
@@ -144,28 +149,28 @@ def responses_talks(draw: st.DrawFn) -> Talk:
     for step in range(draw(st.integers(1, 12))):
         kind = draw(st.integers(0, 9))
         if kind <= 2:
-            content: Any = draw(texts())
+            content: Any = draw(TEXTS)
             if draw(st.booleans()):
                 content = [{"type": "input_text", "text": content}]
             items.append({"type": "message", "role": "user", "content": content})
         elif kind == 3:
             items.append({"type": "reasoning", "id": f"rs_{step}", "summary": [], "encrypted_content": "gAAA"})
             items.append(
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": draw(texts())}]}
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": draw(TEXTS)}]}
             )
         elif kind == 4:
             items.append({"type": "x_future_item", "payload": {"a": [1]}})
         else:
             ids = [f"call_{draw(st.integers(0, 2))}_{n}" for n in range(draw(st.integers(1, 3)))]
             if draw(st.booleans()):
-                summary = [{"type": "summary_text", "text": draw(texts())}]
+                summary = [{"type": "summary_text", "text": draw(TEXTS)}]
                 items.append({"type": "reasoning", "id": f"rs_{step}", "summary": summary})
             items += [
                 {"type": "function_call", "call_id": i, "name": "run", "arguments": json.dumps(_arguments(draw))}
                 for i in ids
             ]
-            items += [{"type": "function_call_output", "call_id": i, "output": draw(texts())} for i in ids]
-    items.append({"role": "user", "content": draw(texts(large=False)) or "go on"})
+            items += [{"type": "function_call_output", "call_id": i, "output": draw(TEXTS)} for i in ids]
+    items.append({"role": "user", "content": draw(SHORT_TEXTS) or "go on"})
     return Talk("openai-responses", items, system=draw(st.sampled_from([None, "Be careful."])))
 
 

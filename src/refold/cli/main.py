@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 from refold.cli import chat, compact, config, doctor, measure, recall, serve, session, sessions, transfer, wrap
-from refold.cli.app import app, run_to_end
+from refold.cli.app import app, keep_command, run_to_end
 
 COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recall, session, transfer)
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    keep_command(app, sys.argv[1:])
     sys.exit(run_to_end(app))
