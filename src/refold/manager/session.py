@@ -315,9 +315,10 @@ class OpenSession:
         self, given: Sequence[object] | None, origins: Sequence[int] | None = None
     ) -> Callable[[], list[MessageSource]]:
         """Return a function that says where each message in the current view comes from."""
-        items, length, is_own = tuple(self.items), len(self.ids), [place >= 0 for place in self.places]
+        # Copying is cheap; all else waits until somebody asks.
+        items, places, length = self.items.copy(), self.places.copy(), len(self.ids)
         ids = self.ids  # It only grows at its end, so present messages keep their places.
-        return lambda: trace_items(items, ids[:length], given, is_own, origins=origins)
+        return lambda: trace_items(items, ids[:length], given, [place >= 0 for place in places], origins=origins)
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under a new edit."""
