@@ -263,6 +263,22 @@ def test_only_so_many_sessions_are_held_in_memory(tmp_path: Path) -> None:
     assert manager.prepare_context_sync("s0").messages == chat(3)
 
 
+def test_memory_holds_the_values_of_the_folds_in_view_only(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    history = agent(1)
+    for step in range(1, 60):
+        history += steps(1, start=step)
+        prepared = manager.prepare_context_sync("s1", history)
+    valued = {one.edit.id for one in manager.ledger.read_edits("s1") if one.edit.fold and one.edit.fold.artifacts}
+    taken_over = {origin for edit in prepared.edits for origin in edit.made_from}
+    assert valued & taken_over, "a fold was made from an earlier one that has values"
+    held = {edit.id for edit in prepared.edits if edit.fold and edit.fold.artifacts}
+    assert held == valued - taken_over
+    manager.close()
+    reopened = open_manager(tmp_path).prepare_context_sync("s1", history)
+    assert {edit.id for edit in reopened.edits if edit.fold and edit.fold.artifacts} == held
+
+
 def test_only_so_much_is_held_in_memory_whatever_the_number_of_sessions(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     keeper = manager._keeper

@@ -253,7 +253,7 @@ class OpenSession:
     def show(self, view: View) -> None:
         """Adopt the items of a view; originals are kept only where the view shows them whole."""
         place = {message_id: at for at, message_id in enumerate(self.ids)}
-        self.edits = list(view.edits)
+        self.edits = _drop_values(view.edits, view.items)
         self.items, self.shown, self.places, self.messages = [], [], [], {}
         self.item_tokens = self.turns = self.spoken = self.document_tokens = 0
         for item in view.items:
@@ -405,8 +405,23 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
         loaded |= read_originals(ledger, row, lens, missing)
         view = apply(_fill(path, loaded), edits, lens)
     session.show(view)
-    session.edits = edits
+    session.edits = _drop_values(edits, view.items)
     return session
+
+
+def _drop_values(edits: Sequence[Edit], items: Sequence[Item]) -> list[Edit]:
+    """Return edits without the values of folds that newer folds took over; they would be most of what memory holds.
+
+    The ledger keeps them, and an undo reads them there.
+    """
+    taken_over = {origin for edit in edits for origin in edit.made_from}
+    taken_over -= {edit.id for item in items for edit in item.edits}
+    return [
+        replace(edit, fold=replace(edit.fold, artifacts=()), id=edit.id)
+        if edit.fold is not None and edit.id in taken_over
+        else edit
+        for edit in edits
+    ]
 
 
 def _share_ids(edit: Edit, known: Mapping[str, str]) -> Edit:
