@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refold.conversation import Artifact
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.index import ARTIFACTS_MAX
+from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning
 from refold.stages.extract.values import find_values
 from refold.tokens import counter_for
 from tests.effort import up_to
@@ -89,6 +89,30 @@ def test_line_numbers_keys_of_records_and_sed_scripts_are_layout() -> None:
     assert set(values_of("   1741\tdef find_me_1():")) == {"find_me_1"}
     assert set(values_of('[{"flight_number": "HAT052", "date": "2024-05-20"}]')) == {"HAT052", "2024-05-20"}
     assert set(values_of("sed -n '1740,1750p' src/a.py")) == {"src/a.py"}
+    assert set(values_of("sed -n '/class Year/,/as_sql/p' src/a.py")) == {"src/a.py"}
+
+
+def test_the_address_of_an_object_is_no_id_and_a_decorator_nobodys_name() -> None:
+    assert not values_of("<Package object at 0x78effdf94340>")
+    code = "Ask @alice about this:\n    @property\n    def end(self): ..."
+    assert set(values_of(code, with_names=True)) == {"@alice"}
+
+
+def test_a_line_of_code_is_no_label_of_the_number_below_it() -> None:
+    printed = "else:\n  1572 pass\nport: 8412"
+    noted = {value: find_meaning(Artifact("number", value, "m:1"), printed)[0] for value in ("1572", "8412")}
+    assert noted == {"1572": "", "8412": "port"}
+
+
+def test_a_statement_does_not_end_inside_a_word() -> None:
+    told = "TS1343: The 'import.meta' meta-property is only allowed when the module option is es2020."
+    assert find_meaning(Artifact("id", "TS1343", "m:1"), told) == ("", "")
+
+
+def test_that_a_file_was_read_later_does_not_undo_that_it_was_written() -> None:
+    written, read = (Artifact("file", "src/a.py", "m:1", note, 1.0) for note in ("written", "read"))
+    assert merge_artifacts([written], [read])[0].note == "written"
+    assert merge_artifacts([read], [written])[0].note == "written"
 
 
 def test_what_a_person_and_a_call_named_ranks_before_what_stands_in_a_long_listing() -> None:
@@ -110,6 +134,7 @@ def test_files_are_noted_as_read_written_and_deleted() -> None:
         *step("bash", {"command": "cat <<'EOF' > made.py\nif a > b.c:\n    pass\nEOF"}, ""),
         *step("apply_patch", {"input": "*** Begin Patch\n*** Delete File: gone.py\n*** End Patch"}, "Done"),
         *step("bash", {"command": "git mv one.py two.py"}, ""),
+        *step("bash", {"command": "sed -i '3c\\\\\n    if typ:\\\\\n        f(\"it\\'s\")' src/d.py"}, ""),
     ]
     notes = {artifact.value: artifact.note for artifact in artifacts_of(messages) if artifact.note}
     assert notes == {
@@ -121,6 +146,7 @@ def test_files_are_noted_as_read_written_and_deleted() -> None:
         "gone.py": "deleted",
         "one.py": "deleted",
         "two.py": "written",
+        "src/d.py": "written",
     }
 
 
@@ -136,6 +162,29 @@ def test_files_are_noted_as_read_written_and_deleted() -> None:
 def test_a_command_is_told_with_its_exit_status(output: str, status: int | None) -> None:
     (action,) = find_actions(view_of([user("go"), *step("bash", {"command": "make all"}, output)]).messages)
     assert (action.command, action.exit_status) == ("make all", status)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_look"),
+    [
+        ("cd app && ls -la", True),
+        ("grep -rn 'a; b' src | sort | head -5", True),
+        ("git --no-pager diff HEAD~1", True),
+        ("cd app && python check.py", False),
+        ("cat notes.txt && pytest -q", False),
+        ("cat rows.csv | python load.py", False),
+        ("openssl req -new", False),
+    ],
+)
+def test_a_chain_of_commands_is_a_look_only_if_each_of_them_is(command: str, *, is_look: bool) -> None:
+    (action,) = find_actions(view_of([user("go"), *step("bash", {"command": command}, "TypeError: no")]).messages)
+    assert action.is_look == is_look
+
+
+def test_the_outcome_of_an_installation_is_not_its_warning() -> None:
+    output = "Successfully installed Sphinx-4.2\nWARNING: Running pip as the 'root' user can break permissions"
+    (action,) = find_actions(view_of([user("go"), *step("bash", {"command": "pip install -e ."}, output)]).messages)
+    assert action.outcome == "Successfully installed Sphinx-4.2"
 
 
 def test_results_pair_with_the_newest_open_call_when_ids_repeat() -> None:

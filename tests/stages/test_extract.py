@@ -19,7 +19,7 @@ from refold.conversation.reason import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
 from refold.stages.extract.layout import close_frame, neutralise
-from refold.stages.extract.story import split_clauses
+from refold.stages.extract.story import split_clauses, weigh_sentence
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
 from tests.effort import up_to
@@ -133,6 +133,41 @@ def test_a_failure_that_was_mended_is_part_of_the_story_and_no_warning() -> None
         "$ pytest tests/billing → 8 passed in 0.28s",
     ]
     assert "## What failed" not in extract(mended).text
+
+
+def test_a_script_that_is_run_in_a_folder_is_told_with_its_error() -> None:
+    output = f"{lines(60)}\nTypeError: can't multiply sequence by non-int"
+    run = step("bash", {"command": "cd /testbed && python check.py"}, output)
+    text = extract([user("Fix it."), *run, assistant("The error is confirmed.")]).text
+    assert "$ cd /testbed && python check.py → TypeError: can't multiply sequence by non-int" in text
+    assert "looked at" not in text
+
+
+def test_of_many_changed_files_the_one_changed_again_and_again_is_named() -> None:
+    work = [m for _ in range(4) for m in step("edit_file", {"path": "src/billing/lookups.py", "text": "x"}, "ok")]
+    scratch = [
+        m for n in range(5) for m in step("write_file", {"path": f"scratch/check_number_{n}.py", "content": "x"}, "ok")
+    ]
+    said = assistant("The cause is in src/billing/lookups.py: the years are compared as text.")
+    small = replace(LARGE, tokens_max=170)
+    text = extract([user("Fix the years."), *work, said, *scratch, assistant("Checked.")], small).text
+    assert "src/billing/lookups.py ×4" in section(text, "Files changed")
+
+
+def test_the_assistant_is_not_quoted_where_it_only_repeats_the_task_in_view() -> None:
+    task = "The optimization to use BETWEEN is also registered for the iso year lookup and breaks it."
+    repeats = assistant(f'The task says: "{task}"\nThe cause is that both share one class.')
+    text = extract([repeats, *step("bash", {"command": "make"}, "ok"), assistant("Split.")], seen=f"U: {task}").text
+    assert "BETWEEN" not in text
+    assert "The cause is that both share one class." in text
+
+
+def test_a_sentence_that_means_nothing_by_itself_gives_way() -> None:
+    assert weigh_sentence("This looks exactly right.", "assistant", is_talk=False) < 0.5
+    assert weigh_sentence("`YearLookup` starts at line 540.", "assistant", is_talk=False) < 0.5
+    assert weigh_sentence("The bug is on line 540, where the year is missing.", "assistant", is_talk=False) > 1
+    assert weigh_sentence("那好吧，也没有别的选择呀，", "user", is_talk=True) < 0.5
+    assert weigh_sentence("没有，推荐您去北京自然博物馆。", "assistant", is_talk=True) > 1
 
 
 def test_like_steps_are_told_on_one_line() -> None:

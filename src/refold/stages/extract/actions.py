@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from refold.conversation.message import Message, Part, message_handle
@@ -47,6 +48,8 @@ _PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
 _START = r"(?:^|[;&|\n])[^\S\n]*+"
 _OPTIONS = r"(?:-\w++\s++)*+"
 _QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
+# A script for sed may have several lines, and quotes of its own.
+_SCRIPT = r"(?:'(?:[^'\\]|\\[\s\S]|'\S){0,4000}+'|\"(?:[^\"\\]|\\[\s\S]){0,4000}+\"|\S{1,200})"
 # What a redirection points to must look like a file: "a > b" also occurs in code.
 _FILE = re.compile(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
@@ -55,7 +58,7 @@ _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
     ("written", re.compile(rf"{_START}(?:git\s++)?(?:mv|cp)\s++{_OPTIONS}\S++\s++{_PATH}")),
     ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
     ("written", re.compile(rf"{_START}(?:tee|touch)\s++{_OPTIONS}{_PATH}")),
-    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_QUOTED}\s+{_PATH}")),
+    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_SCRIPT}\s+{_PATH}")),
     ("read", re.compile(rf"{_START}(?:cat|head|tail|less|more|nl|bat|wc)\s++(?:-\w++\s++(?:\d++\s++)?)*+{_PATH}")),
     ("read", re.compile(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
 )
@@ -70,17 +73,25 @@ _ERROR = re.compile(
     r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
     re.M,
 )
-_LOOKS = re.compile(
-    r"(?:cd [^&;]{1,200}(?:&&|;) *)?(?:get|list|search|find|read|view|show|fetch|look|query|calculate|think|cat|ls|"
-    r"cd|pwd|grep|rg|head|tail|nl|sed -n|wc|tree|echo|open|which|str_replace_editor|"
-    r"git (?:log|show|status|diff|grep|blame))",
+_LOOK_TOOLS = re.compile(
+    r"get|list|search|find|read|view|show|fetch|look|query|calculate|think|cat|ls|grep|glob|tree|open|str_replace_editor",
     re.I,
 )
+# Commands that only show something, and filters behind a pipe. A chain is a look if each of its commands is one.
+_LOOK_COMMANDS = re.compile(
+    r"(?:(?:get|list|search|find|read|view|show|fetch|look|query)(?:_\w{1,40})?|cd|pwd|cat|ls|ll|tree|stat|file|du|"
+    r"e?grep|rg|head|tail|nl|less|more|wc|echo|open|goto|scroll_\w{1,10}|which|type|true|"
+    r"sort|uniq|cut|awk|tr|column|jq|sed(?! -i)|xargs (?:-\S{1,20} )?(?:e?grep|cat|ls|head|wc)|"
+    r"git (?:--no-pager )?(?:log|show|status|diff|grep|blame|branch|ls-files))(?![\w-])|\Z",
+    re.I,
+)
+_CHAINED = re.compile(r"[;|\n]+|&&")
+_STRING = re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
 # Frames that tools put around what they print, and what tells nothing by itself.
 _RULE_SIGNS = " =-*#_~\t"
 _LAYOUT = re.compile(
     r"</?\w{2,20}>|<returncode>0</returncode>|0|[\[\](){}=~_.*#-]*|\[?(?:Command finished|Python Interpreter).{0,120}|"
-    r"OBSERVATION:?|root@\S{0,120} ?#?|\s*"
+    r"(?:WARNING|DeprecationWarning|npm (?:notice|warn))\b.*|\[notice\].*|OBSERVATION:?|root@\S{0,120} ?#?|\s*"
 )
 _TAGS = re.compile(r"</?[a-z_]{2,20}>")
 # Two lines that begin with a time.
@@ -124,12 +135,22 @@ class Action:
     @property
     def is_look(self) -> bool:
         """True if it only read or listed something."""
-        return not self.changes and bool(_LOOKS.match(self.command or self.tool))
+        if self.changes:
+            return False
+        return _only_looks(self.command) if self.command else _LOOK_TOOLS.match(self.tool) is not None
 
     @property
     def brief_arguments(self) -> str:
         """The values of the arguments without their names."""
         return ", ".join(pair.partition("=")[2] or pair for pair in self.arguments.split(", "))
+
+
+@lru_cache(maxsize=4_096)
+def _only_looks(command: str) -> bool:
+    """Tell whether each command of a chain only shows something: ``cd app && pytest`` does more."""
+    # A quote that is cut off, or one within a longer text, hides the rest of the line.
+    bare = _STRING.sub(" ", command).partition("'")[0].partition('"')[0]
+    return all(_LOOK_COMMANDS.match(piece.strip()) for piece in _CHAINED.split(bare))
 
 
 def find_actions(messages: Iterable[Message]) -> list[Action]:

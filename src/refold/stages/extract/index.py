@@ -129,10 +129,14 @@ def merge_artifacts(earlier: Iterable[Artifact], later: Iterable[Artifact]) -> l
     for artifact in later:
         before = merged.get(artifact.value)
         if before is not None:
-            note = artifact.note or before.note
-            artifact = replace(artifact, weight=artifact.weight + before.weight, note=note)
+            artifact = replace(artifact, weight=artifact.weight + before.weight, note=_join_notes(before, artifact))
         merged[artifact.value] = artifact
     return rank(merged.values())[:ARTIFACTS_MAX]
+
+
+def _join_notes(earlier: Artifact, later: Artifact) -> str:
+    """Return what became of a file: that it was read once more does not undo that it was written."""
+    return earlier.note if later.note in ("", "read") and earlier.note else later.note
 
 
 def weigh(seen: Evidence, *, note: str, kinship: float, size: int) -> float:
@@ -260,13 +264,14 @@ _NAMED = frozenset(("identifier", "name", "flag", "file"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
 _LABEL = re.compile(
-    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?\s{0,3}[:=]\s{0,3}["'$€£¥]{0,2}\Z"""
+    # On one line: "else:" is no label of the line number below it.
+    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
     r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
     r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
 )
 # "Its phone": whose it is was said before.
 _PRONOUN_ZH = re.compile(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
-_STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;。；]))")
+_STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))")
 
 
 @dataclass(frozen=True, slots=True)

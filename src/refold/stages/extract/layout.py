@@ -221,7 +221,7 @@ def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
     """Return how much of a line's worth is left beside what was chosen already."""
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
-    if new < KNOWN_SHARE and line.topic not in ("rule", "open"):
+    if new < KNOWN_SHARE and line.topic not in ("rule", "open", "changed"):
         # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
         # states the same of another thing, such as the port of the next service.
         has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)

@@ -6,6 +6,7 @@ their own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ _FIELD = re.compile(r"\A\w{1,40}: ")
 _LONG_FIELD = re.compile(r"\A\w{1,40}: (?=.{6})")
 _MERGED = re.compile(r"([^\s{}]{1,300})\{([^{}\n]{1,400})\}([^\s{}]{0,300})")
 FILES_MAX = 12
+# More changes of a file than this say no more of it.
+OFTEN = 4
 # Words of our own beside what is quoted.
 _LOOKED: dict[Language, str] = {"en": "looked at", "zh": "查看"}
 _EXIT: dict[Language, str] = {"en": "exit", "zh": "退出码"}
@@ -219,7 +222,10 @@ def cut_line(line: str, most: int) -> str:
 
 
 def tell_files(actions: Sequence[Action], language: Language) -> Iterator[Line]:
-    """Name the files that were written or deleted, newest first, how often, with the handle of the newest change."""
+    """Name the files that were written or deleted, newest first, how often, with the handle of the newest change.
+
+    A file that was changed again and again is what the work is about; scratch files are mostly written once.
+    """
     newest: dict[str, tuple[str, str, int]] = {}
     for action in actions:
         for touch, path in () if action.failed else action.changes:
@@ -230,7 +236,8 @@ def tell_files(actions: Sequence[Action], language: Language) -> Iterator[Line]:
         often = f" ×{times}" if times > 1 else ""
         # A handle costs more than a path: only the newest changes have theirs.
         where = f" {shorten_handle(handle)}" if age < 3 else ""
-        yield Line("changed", f"{verb}: {neutralise(path)}{often}{where}", 1.6 / (1 + age / FILES_MAX), -age)
+        worth = 1.6 * math.sqrt(min(times, OFTEN)) / (1 + age / FILES_MAX)
+        yield Line("changed", f"{verb}: {neutralise(path)}{often}{where}", worth, -age)
 
 
 def _find_common(texts: Sequence[str]) -> str:

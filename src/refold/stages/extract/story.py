@@ -61,6 +61,14 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
 _BOX = re.compile(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
+_LEANS = re.compile(
+    r"(?:(?:but|and|so|now|yes|no|ah|ok(?:ay)?),? ){0,3}(?:this|that|these|those|it|here|there|everything)\b", re.I
+)
+# A sentence that leans on the one before it needs so many words of its own.
+LEANING_WORDS_MIN = 3
+# A cause, a decision or a failure is worth telling wherever it is.
+TELLING_BONUS = 0.7
+_AT_LINE = re.compile(r"\blines? (?:\d|numbers?\b)", re.I)
 _NAMED = re.compile(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
 
 
@@ -236,8 +244,11 @@ def weigh_sentence(sentence: str, role: str, *, is_talk: bool) -> float:
 
 
 def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
-    worth = 0.7 + sum(bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence))
+    found = [bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence)]
+    worth = 0.7 + sum(found)
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
+    if words.is_chatter(sentence):
+        worth *= 0.3
     is_question = words.QUESTION.search(sentence) is not None
     if role == "user":
         if is_question or words.finds(words.STORY_REQUEST, sentence):
@@ -249,7 +260,16 @@ def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
         return worth * 0.3
     if not is_talk and is_intent(sentence):
         return worth * (0.3 if words.STORY_LOOKS.search(sentence) else 0.7)
+    if not is_talk and _says_little(sentence, max(found, default=0.0)):
+        return worth * 0.3
     return worth * 0.45 if words.finds(words.STORY_GUESS, sentence) else worth
+
+
+def _says_little(sentence: str, bonus: float) -> bool:
+    """Tell whether a sentence means nothing by itself: "This looks good now.", or a place that the next edit moves."""
+    if _LEANS.match(sentence) and not _NAMED.search(sentence) and len(words.find_words(sentence)) < LEANING_WORDS_MIN:
+        return True
+    return bonus < TELLING_BONUS and _AT_LINE.search(sentence) is not None
 
 
 _weigh_short = lru_cache(maxsize=REMEMBERED_MAX)(_weigh_words)

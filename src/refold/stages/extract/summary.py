@@ -7,6 +7,7 @@ stands in the frame.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -57,6 +58,9 @@ KEY_POINT_CHARS = 160
 SHORT_LINES_MAX = 5
 SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
+# A shorter quotation may be a name.
+QUOTED_CHARS_MIN = 40
+_QUOTE = re.compile('["“”「」]')
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
 
@@ -175,8 +179,19 @@ def write_extract(
 
 
 def _leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
-    """Leave out words that another record or a message in view has."""
-    return [line for line in lines if not line.who or line.topic == "open" or line.text not in seen]
+    """Leave out words that another record or a message in view has, or that mostly quote one."""
+    # Issue trackers put spaces of no width into names.
+    flat = " ".join(seen.replace("\u200b", "").split())
+    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, flat)]
+
+
+def _repeats(text: str, seen: str) -> bool:
+    """Tell whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
+    if text in seen:
+        return True
+    quoted = max(_QUOTE.split(text), key=len).strip(" .…")
+    is_long = len(quoted) >= QUOTED_CHARS_MIN and 2 * len(quoted) > len(text)
+    return is_long and quoted != text and quoted in seen
 
 
 def read_span(

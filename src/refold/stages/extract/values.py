@@ -38,6 +38,9 @@ _NAME = re.compile(
     # "**Cabin Class:** economy": the label of a field names nothing.
     r"(?!\*{0,2}[:：])"
 )
+# ``@property`` on a line of its own is code, nobody's name; nor is the address of an object in memory an id.
+_DECORATOR = re.compile(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
+_OBJECT = re.compile(r"0x[57][0-9a-f]{11}")
 _TAG = re.compile(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
 # without a space is one long run.
@@ -49,7 +52,10 @@ _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
 _ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 # The pattern begins with the digit itself, so that the engine can skip to it; what precedes the digit is checked after.
-_SED = re.compile(r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
+_SED = re.compile(
+    r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?"
+    r"|['\"]/[^'\"\n]{1,160}/[pd](?=['\"])"
+)
 # In a tool's table "100,200" may be two cells; a sign before it, or a person writing it, makes it one amount.
 _MONEY_THOUSANDS = re.compile(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
 _THOUSANDS = re.compile(
@@ -155,6 +161,7 @@ def classify_word(word: str) -> tuple[str, str] | None:
         or value in _ABBREVIATIONS
         or _PLURAL.fullmatch(value)
         or _ALL_OF.fullmatch(value)
+        or _OBJECT.fullmatch(value)
         or (value.isalpha() and (value.islower() or value.istitle()))
     ):
         return None
@@ -181,7 +188,9 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
     the text is a tool's: numbers of lines and keys of JSON records are layout, not values.
     """
     text = clip_text(text)
-    if not with_names:
+    if with_names:
+        text = _DECORATOR.sub(" ", text) if "@" in text else text
+    else:
         text = _LINE_NUMBER.sub(" ", text)
         text = _SED.sub(" ", text)
         if "[" in text:

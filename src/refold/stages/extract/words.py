@@ -52,7 +52,8 @@ _INTENT = re.compile(
 )
 # What an assistant that works announces: the step itself is listed.
 _ANNOUNCES = re.compile(
-    r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*"
+    r"(?:\*{0,2}step \d{1,2}[.:]\*{0,2} )?"
+    r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*(?:I (?=(?:re-?)?run ))?"
     r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|we should|we need to|we'll) )?"
     r"(?:(?:now|also|just|first|then|try to|start by|proceed to|begin by) )*"
     r"(?:re-?)?(?:run|read|check|verify|look|see|list|view|examine|explore|inspect|search|find|try|open|grep|locate|"
@@ -356,7 +357,13 @@ _FIELD = re.compile(r"\*{0,2}[A-Z][\w/()-]{1,20}(?: [\w/()-]{1,20}){0,2}:\*{0,2}
 _SIGNS = re.compile(r"[^\w\s,.;:!?'\"()’“”，。！？；：、（）《》-]")
 _WORDS = re.compile(r"[A-Za-z]{2,}|[\u3400-\u9fff]")
 _LATIN = re.compile(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
+_GRAMMAR_ZH = (
+    "的地得了着过是我你您他她它们在就这那哪也都和与及或很吧呀啊呢吗哦嗯啦么"
+    "把被让给还又再才只要会能可个有没不但而且因为所以如果"
+)
 _PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
+# Two characters of which neither only holds a sentence together.
+_TELLING_PAIR = re.compile(rf"(?=((?![{_GRAMMAR_ZH}])[\u3400-\u9fff](?![{_GRAMMAR_ZH}])[\u3400-\u9fff]))")
 
 
 def finds(cue: CuePair, sentence: str) -> bool:
@@ -406,6 +413,13 @@ def is_field(sentence: str) -> bool:
     """Tell whether a line is an entry of a list, such as ``Arrival: 01:00``, rather than a sentence."""
     is_line = len(sentence) < FIELD_CHARS and sentence.isascii() and sentence[-1] not in ".!?;'\"`"
     return is_line or _FIELD.match(sentence) is not None
+
+
+def is_chatter(sentence: str) -> bool:
+    """Tell whether a Chinese sentence is made of grammar: "那好吧，也没有别的选择呀". It names nothing."""
+    if sentence.isascii() or any(sign.isascii() and sign.isalnum() for sign in sentence):
+        return False
+    return len(_TELLING_PAIR.findall(sentence[:400])) < 2
 
 
 def find_words(sentence: str) -> set[str]:
