@@ -56,12 +56,24 @@ class Originals:
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the exact text behind a handle, or a page of it; raise HandleUnknown if there is none."""
-        text = self._read(handle)
+        text = self.read(handle)
         start = max(0, offset)
         return text[start:] if limit is None else text[start : start + max(0, limit)]
 
-    def find(self, handle: str) -> list[Message]:
-        """Return the messages behind a handle: one, or all messages of a fold."""
+    def read(self, handle: str) -> str:
+        """Return the whole text behind a handle."""
+        found = self._find(handle)
+        name = read_handle(handle) or ""
+        if name.startswith("f:"):
+            return "\n\n".join(
+                f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found
+            )
+        _, dot, part = name.partition(".")
+        # Two contents may share a prefix, if rarely: show both, each whole.
+        texts = [read_message(message, int(part) if dot else None) for message in found]
+        return texts[0] if len(texts) == 1 else "\n\n".join(texts)
+
+    def _find(self, handle: str) -> list[Message]:
         name = read_handle(str(handle))  # A model may pass anything.
         if name is None:
             raise HandleUnknown(
@@ -82,18 +94,6 @@ class Originals:
         if self._by_digest is None:
             self._by_digest = {message.digest: message for message in self._messages}
         return [message for digest, message in self._by_digest.items() if digest.startswith(prefix)]
-
-    def _read(self, handle: str) -> str:
-        found = self.find(handle)
-        name = read_handle(handle) or ""
-        if name.startswith("f:"):
-            return "\n\n".join(
-                f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found
-            )
-        _, dot, part = name.partition(".")
-        # Two contents may share a prefix, if rarely: show both, each whole.
-        texts = [read_message(message, int(part) if dot else None) for message in found]
-        return texts[0] if len(texts) == 1 else "\n\n".join(texts)
 
 
 def read_message(message: Message, part: int | None = None) -> str:

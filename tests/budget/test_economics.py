@@ -125,7 +125,7 @@ def test_expected_re_reads_can_make_it_not_worth_it() -> None:
     economics = Economics(TARIFF, GROWN, expect_rereads=lambda _: Rereads(20.0, 20_000.0))
     trigger = check_economics(Counts(40_000), 0, ROOM, economics)
     assert not trigger.acts
-    assert trigger.reason == because.WAIT(removable=30_000, requests=21), "62,500 at 3,000 a request"
+    assert trigger.reason == because.WAIT(removable=30_000, share=-0.02), "62,500 spent to save 60,000 of 125,000"
     few = Economics(TARIFF, GROWN, expect_rereads=lambda _: Rereads(2.0, 2_000.0))
     assert check_economics(Counts(40_000), 0, ROOM, few).acts
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.budget.economics import SAVING_SHARE_MIN
 from refold.conversation import because
 from refold.manager.status import gather_statistics
 from tests.replay.files import agent_messages
@@ -29,6 +30,11 @@ def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCom
     assert waited[0].reason.is_a(because.WAIT)
     assert folded
     assert folded[0].reason.is_a(because.SAVES)
+    # The words say what it waits for, and nothing about when that will be: prices are not all that decides.
+    assert all(float(one.reason.values["share"]) < SAVING_SHARE_MIN for one in waited)
+    assert all(float(one.reason.values["share"]) >= SAVING_SHARE_MIN for one in folded)
+    assert str(waited[0].reason).endswith("old tokens now would save less than a tenth of the expected bill")
+    assert pytest.approx(0.1) == SAVING_SHARE_MIN, "the words say a tenth"
     assert told.waited == len(waited) <= told.compressions + 1, "logged once for each time of waiting, not per request"
     assert folded[0].tokens_after < folded[0].tokens_before
     assert next(iter(told.by_reason)) == "economic.saves"

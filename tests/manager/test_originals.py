@@ -108,7 +108,8 @@ def test_after_forget_the_view_is_still_a_request_that_the_provider_accepts(tmp_
     assert len(shown) == len(history)
     assert "logs/0.log" not in json.dumps(shown)
     assert "[forgotten]" in json.dumps(shown)
-    assert manager.expand("s1", f"m:{manager.ledger.read_path('s1').digests[2][:8]}") == "[forgotten]"
+    with pytest.raises(HandleUnknown, match="was forgotten on request"):
+        manager.expand("s1", f"m:{manager.ledger.read_path('s1').digests[2][:8]}")
     # A client that still has the text does not bring it back into the view.
     assert manager.prepare_context_sync("s1", history).messages == shown
 

@@ -1,6 +1,7 @@
 """``refold chat`` without a terminal: one answer for a pipe, a turn for every line, a sentence where nothing works."""
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_every_line_of_a_pipe_is_a_turn_and_commands_work(shell: Shell) -> None:
     assert "two\n" in ran.text
     assert "system prompt" in ran.text
     assert "there is no command /nonsense" in ran.err
+
+
+def test_settings_without_a_value_say_so_in_the_language_of_the_chat(shell: Shell) -> None:
+    with ScriptedProvider("ok") as provider:
+        words = ("chat", "-m", "gpt-4o", "--base-url", provider.openai_url)
+        english, chinese = (
+            shell.refold(*words, stdin=b"/config\n", COLUMNS="120", LC_ALL=language).text
+            for language in ("C.UTF-8", "zh_CN.UTF-8")
+        )
+    assert len(re.findall(r" unset ", english)) == len(re.findall(r" 未设置 ", chinese)) > 0
+    assert "unset" not in chinese
+    # These are typed as they are shown: /config auto=off.
+    assert re.search(r"\bon\b", chinese)
 
 
 def test_an_error_of_the_provider_is_one_line_and_its_exit_code(shell: Shell) -> None:

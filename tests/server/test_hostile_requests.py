@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -198,17 +199,51 @@ def test_a_websocket_is_declined_with_426_and_one_line_in_the_log(rig, caplog):
     assert sum(record.getMessage() == "declined a websocket" for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"cafe\xcc\x81", b"\xff", b"K\xe2\x84\xaa", b"@other/talk"])
-def test_names_that_could_be_taken_for_another_session_are_refused(rig, name):
+def send_named(rig, name):
+    """Send a request with these bytes as the session's name; return the answer's bytes."""
     body = json.dumps(make_body("openai-chat", HELLO)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     head += b"connection: close\r\nx-refold-session: %b\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
     at = urlsplit(rig.url)
     with socket.create_connection((at.hostname, at.port), timeout=60) as connection:
         connection.sendall(head + body)
-        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
-    assert answer.startswith(b"HTTP/1.1 400 ")
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+REFUSED = {
+    "another tenant's": b"@other/talk",
+    "another tenant's, encoded": b"%40other/caf%C3%A9",
+    "turns the reading direction": "a\u202eb".encode(),
+    "turns the reading direction, encoded": b"a%E2%80%AEb",
+    "no width": "a\u200bb".encode(),
+    "a line break, encoded": b"caf%C3%A9%0Aset-cookie:x",
+    "too long": "\u540d".encode() * 129,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED.values(), ids=REFUSED)
+def test_names_that_could_be_taken_for_another_session_are_refused(rig, name):
+    assert send_named(rig, name).startswith(b"HTTP/1.1 400 ")
     assert rig.manager.ledger.list_sessions() == []
+
+
+def test_a_session_may_have_a_name_in_any_language_however_the_client_writes_it(rig):
+    spellings = ["客户".encode(), b"%E5%AE%A2%E6%88%B7"]
+    spellings += [b"caf\xc3\xa9", b"cafe\xcc\x81", b"caf\xe9", b"caf%C3%A9", b"cafe%CC%81"]
+    for spelling in spellings:
+        answer = send_named(rig, spelling)
+        assert answer.startswith(b"HTTP/1.1 200 "), answer[:300]
+        # The name in the answer can be sent as it is.
+        told = re.search(rb"x-refold-session: (.*)\r\n", answer)[1]
+        assert told in (b"%E5%AE%A2%E6%88%B7", b"caf%C3%A9")
+        assert send_named(rig, told).startswith(b"HTTP/1.1 200 ")
+    assert {row.id for row in rig.manager.ledger.list_sessions()} == {"客户", "café"}
+
+
+def test_a_percent_sign_in_an_ascii_name_stays(rig):
+    for name in (b"100%", b"a%20b", b"50%zz"):
+        assert b"x-refold-session: %b\r\n" % name in send_named(rig, name)
+    assert {row.id for row in rig.manager.ledger.list_sessions()} == {"100%", "a%20b", "50%zz"}
 
 
 def test_divergent_histories_of_one_session_at_the_same_time_are_all_answered_and_leave_a_sound_ledger(start):

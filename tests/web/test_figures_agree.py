@@ -32,6 +32,7 @@ from refold.web.rows import describe_rows, make_outline
 from refold.web.sample import NAME, SamplePlayer, make_sample
 from refold.web.transfer import Bringing, bring
 from tests.effort import first_of
+from tests.replay.files import agent_messages
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
 
 SYSTEM = {"role": "system", "content": "You look after the orders of a timber yard. Answer in one sentence."}
@@ -282,3 +283,16 @@ def read_metric(text: str, name: str) -> int:
     found = re.search(rf"^{name} ([\d.e+]+)$", text, re.M)
     assert found, name
     return int(float(found[1]))
+
+
+def test_the_marks_of_the_gauge_are_in_order_and_the_nearest_is_the_one_that_the_status_names(tmp_path: Path) -> None:
+    config = CompressionConfig(window=30_000, reserve=0, target_ratio=0.04, economic_ratio=0.05)
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for end in range(3, 40, 2):
+            manager.prepare_context_sync("s", agent_messages(60)[: end + 1], model="claude-sonnet-4-5")
+        status = manager.status("s")
+        assert status.saves_money
+        tiers = read_context(open_access(manager), "s").tiers
+    assert [name for name, _ in tiers] == ["saves", "warn", "soft", "hard"]
+    assert [tokens for _, tokens in tiers] == sorted(tokens for _, tokens in tiers)
+    assert dict(tiers)["saves"] == status.acts_at

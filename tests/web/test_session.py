@@ -168,7 +168,7 @@ def test_a_message_is_pinned_and_unpinned(browser: Browser, url: str, workspace:
 def test_a_session_is_searched_and_filtered_by_role(browser: Browser, url: str, workspace: Path) -> None:
     page = browser.open(f"{url}folded")
     page.locator(".turn").first.wait_for()
-    field = page.get_by_role("searchbox", name="Find in this session")
+    field = page.get_by_role("searchbox", name="Find in session")
     field.fill("oriane")
     field.press("Enter")
     page.get_by_text(re.compile(r"^1 of \d+$")).wait_for()

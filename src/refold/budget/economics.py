@@ -232,11 +232,10 @@ def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics:
     if forecast.share >= SAVING_SHARE_MIN:
         if carry.idle_s > tariff.cache.lifetime_s:
             return Trigger("soft", because.COLD(minutes=round(carry.idle_s / 60)), is_economic=True)
-        requests, share = round(forecast.requests), round(forecast.share, 4)
-        reason = because.SAVES(removable=forecast.removable, share=share, requests=requests)
+        requests = round(forecast.requests)
+        reason = because.SAVES(removable=forecast.removable, share=round(forecast.share, 4), requests=requests)
         return Trigger("soft", reason, is_economic=True)
-    per_request = forecast.gross / forecast.requests
-    return Trigger("none", because.WAIT(removable=forecast.removable, requests=math.ceil(forecast.cost / per_request)))
+    return Trigger("none", because.WAIT(removable=forecast.removable, share=round(forecast.share, 4)))
 
 
 def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Forecast | None:

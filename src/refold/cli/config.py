@@ -154,7 +154,9 @@ def _show_rows(rows: list[Row]) -> None:
 
 
 def format_row(row: Row) -> str:
-    """Return the value of a setting as people say it: a share is a percentage."""
+    """Return the value of a setting as people say it: a share is a percentage, and no value is said in words."""
+    if row.value is None or row.value == ():
+        return translate("unset" if row.value is None else "none")
     return row.share or format_value(row.value)
 
 

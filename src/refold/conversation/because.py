@@ -95,8 +95,9 @@ SAVES = define_reason(
 )
 WAIT = define_reason(
     "economic.wait",
-    "waiting: removing {removable:,} tokens pays for itself after {requests:count request}",
-    "暂缓：移除 {removable:,} 词元要到 {requests:,} 次请求后才划算",
+    "waiting: removing {removable:,} old tokens now would save less than a tenth of the expected bill",
+    "暂缓：现在移除 {removable:,} 个旧词元，节省不到预计费用的一成",
+    "share",
 )
 
 # Why nothing was done.

@@ -16,7 +16,6 @@ import orjson
 from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
-from refold.conversation.message import Message, read_handle
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Edit, Item, View
 from refold.formats import place_messages
@@ -32,10 +31,10 @@ from refold.manager.flow import Flow, Rounds, find_brake
 from refold.manager.memory_notes import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
-from refold.manager.session import FORCED, PINNED, OpenSession, Reported, is_refused, parse_stored
+from refold.manager.session import FORCED, PINNED, OpenSession, Reported, is_refused
 from refold.manager.store import Keeper, Sent, Slot
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
-from refold.recall.originals import find_handle
+from refold.recall.originals import expand_handle
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -392,11 +391,6 @@ class StoredOriginals(Originals):
         self._keeper = keeper
         self._session_id = session_id
 
-    def find(self, handle: str) -> list[Message]:
-        """Return the messages behind a handle: each content once, or all messages of a fold."""
-        row = self._keeper.need_row(self._session_id)
-        lens = self._keeper.make_lens(row)
-        found = find_handle(self._keeper.ledger, row, handle)
-        if not (read_handle(handle) or "").startswith("f:"):
-            found = list({stored.digest: stored for stored in found}.values())
-        return [parse_stored(stored, row, lens) for stored in found]
+    def read(self, handle: str) -> str:
+        """Return the whole text behind a handle."""
+        return expand_handle(self._keeper.ledger, self._keeper.need_row(self._session_id), str(handle)).text

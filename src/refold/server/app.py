@@ -347,8 +347,11 @@ class Application:
             is_ready, why = await self._check_ready()
             await send_json(send, 200 if is_ready else 503, {"status": "ok" if is_ready else why})
         elif self._admit("GET", scope["headers"])[1] is None:
-            status = 401 if self.keys.is_required else 403
-            await send_json(send, status, {"error": "metrics need a key of this gateway, or a request to this machine"})
+            needed = "metrics need a key of this gateway: as bearer token, as x-refold-key or as x-api-key"
+            refused = (
+                (401, needed) if self.keys.is_required else (403, "metrics are for this machine alone without a key")
+            )
+            await send_json(send, refused[0], {"error": refused[1]})
         else:
             body = self.metrics.write()
             kind = b"text/plain; version=0.0.4; charset=utf-8"

@@ -50,12 +50,12 @@ from refold.server.session_lookup import (
     KnownSession,
     Origin,
     TenantStorage,
-    check_name,
     find_origin,
     find_provider_conversation,
     make_id,
     name_provided,
     read_conversation,
+    read_name,
     store_known,
     store_parent,
 )
@@ -107,8 +107,8 @@ class Preparer:
         started = time.perf_counter()
         if off := self._find_off(asked):
             return Outgoing(body, off)
-        named = asked.header("x-refold-session") or name
-        session_id = make_id(asked.tenant, check_name(named)) if named else ""
+        named = read_name(asked, name)
+        session_id = make_id(asked.tenant, named) if named else ""
         origin = find_origin(asked)
         continued = await self._memory.find(asked.tenant, wire, body, session_id, origin.conversation)
         if continued is not None and not origin.conversation and not named:
@@ -188,11 +188,11 @@ class Preparer:
             request = await asyncio.to_thread(read_request, wire, body, is_held=True)
         except Unreadable:
             return Outgoing(body, reason)
-        origin, named = find_origin(asked), asked.header("x-refold-session") or name
+        origin, named = find_origin(asked), read_name(asked, name)
         provided = find_provider_conversation(request.body) if reason.code == because.CONVERSATION.code else ""
         if provided:
             origin = replace(origin, conversation=provided)
-            session_id = make_id(asked.tenant, check_name(named) if named else name_provided(provided))
+            session_id = make_id(asked.tenant, named or name_provided(provided))
             made = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
             session = self._provided.setdefault(session_id, made)
         else:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import orjson
 
@@ -42,6 +43,8 @@ _HOP_BY_HOP = frozenset(
 _PER_REQUEST = frozenset((b"host", b"content-length", b"expect"))
 # Codings that AnswerReader can decode; usage in any other coding would go unread.
 _CODINGS = (*CODINGS, "identity")
+# Characters that stay as they are in a value with letters beyond ASCII: all of ASCII but the sign that escapes.
+_PLAIN = "".join(chr(code) for code in range(32, 127)).replace("%", "")
 
 
 def find_header(headers: Headers, name: bytes) -> str:
@@ -80,7 +83,7 @@ def choose_response_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tupl
 
 
 def write_own(values: Iterable[tuple[str, object]]) -> list[tuple[bytes, bytes]]:
-    """Return our own headers; values become one line of ASCII of bounded length."""
+    """Return our own headers: one line of bounded length each, letters beyond ASCII percent-encoded."""
     return [(OWN + name.encode(), _make_plain(str(value))) for name, value in values if value not in (None, "")]
 
 
@@ -118,7 +121,7 @@ def _limit_codings(value: bytes) -> bytes:
 
 def _make_plain(text: str) -> bytes:
     line = " ".join(text.split())[:300]
-    return line.encode("ascii", "replace")
+    return line.encode() if line.isascii() else quote(line, safe=_PLAIN, errors="replace").encode()
 
 
 class CodingError(Exception):

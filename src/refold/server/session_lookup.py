@@ -17,12 +17,14 @@ import logging
 import re
 import threading
 import time
+import unicodedata
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
+from urllib.parse import unquote
 
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
@@ -204,13 +206,31 @@ def belongs_to(tenant: str, session_id: str) -> bool:
     return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
 
 
+def read_name(asked: Asked, default: str = "") -> str:
+    """Return the session name in a request's header, or the default; raise FormatError if it is invalid.
+
+    HTTP clients write letters beyond ASCII as UTF-8 or as Latin-1, and some refuse to: percent-encoded UTF-8 is read,
+    too. In a name that has only ASCII letters, ``%`` is an ordinary character.
+    """
+    stated = asked.header("x-refold-session") or default
+    try:
+        text = stated.encode("latin-1").decode()
+        spelled = unquote(text, errors="strict")
+        stated = spelled if text.isascii() and not spelled.isascii() else text
+    except UnicodeError:
+        pass  # Latin-1, a default with other letters, or a % that escapes nothing.
+    return check_name(stated) if stated else ""
+
+
 def check_name(name: str) -> str:
-    """Return a session name from a client; raise FormatError if it is invalid."""
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isascii() or not name.isprintable():
-        raise FormatError(f"a session's name is 1 to {NAME_CHARS_MAX} printable ASCII characters")
-    if name.startswith(TENANT_MARK):
+    """Return a session name from a client, normalised; raise FormatError if it is invalid."""
+    # Two spellings of one letter (é as one character or as two) look alike: they name the same session.
+    known = unicodedata.normalize("NFC", name)
+    if not 1 <= len(known) <= NAME_CHARS_MAX or not known.isprintable():
+        raise FormatError(f"a session's name is 1 to {NAME_CHARS_MAX} printable characters")
+    if known.startswith(TENANT_MARK):
         raise FormatError(f"a session's name does not begin with {TENANT_MARK!r}")
-    return name
+    return known
 
 
 class Identities:

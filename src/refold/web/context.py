@@ -75,6 +75,15 @@ class Context:
         soft = self.status.soft
         return soft if self.status.saves_money else min(soft, self.status.ahead.tokens_at or soft)
 
+    @property
+    def tiers(self) -> list[tuple[str, int]]:
+        """The marks of the gauge, smallest first, each with its name."""
+        status = self.status
+        marks = [("warn", self.warn * self.acts_at // status.soft), ("soft", self.acts_at), ("hard", status.hard)]
+        if status.saves_money and status.acts_at < status.soft:
+            marks.append(("saves", status.acts_at))
+        return sorted(marks, key=lambda one: one[1])
+
 
 def read_context(access: Access, name: str) -> Context:
     """Return how full a session is now."""
@@ -373,15 +382,11 @@ def _draw_gauge(context: Context) -> None:
                 if context.parts.get(part):
                     width = context.parts[part] / top
                     ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
-        warn = context.warn * context.acts_at // status.soft
-        tiers = [("warn", warn), ("soft", context.acts_at), ("hard", status.hard)]
-        if status.saves_money and status.acts_at < status.soft:
-            tiers.insert(1, ("saves", status.acts_at))
-        for tier, tokens in tiers:
+        for tier, tokens in context.tiers:
             tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, tokens / top):.2%}")
             tick._props["title"] = say(f"session.tier_{tier}", tokens=tokens)
     with ui.element("ul").classes("faint tiers"):
-        for tier, tokens in tiers:
+        for tier, tokens in context.tiers:
             text("li", say(f"session.tier_{tier}", tokens=tokens), f"tier tier-{tier}")
 
 
@@ -390,7 +395,7 @@ def _draw_parts(context: Context) -> None:
     with ui.element("dl").classes("parts"):
         for part in PARTS:
             tokens = context.parts.get(part, 0)
-            if part in ("system", "tools") and not tokens:
+            if part in ("system", "tools", "output") and not tokens:
                 continue
             with ui.element("div").classes("part-row"):
                 with ui.element("dt"):
