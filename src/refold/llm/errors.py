@@ -370,38 +370,27 @@ async def attempt(call: Callable[[], Awaitable[Result]], limits: RetryLimits, *,
     """Await a call and retry it after transient errors; raise the last error with the number of attempts."""
     until = time.monotonic() + limits.timeout_s
     for number in range(1, limits.attempts_max + 1):
-        error = await _try_once(call, until, limits, key)
-        if not isinstance(error, _Failed):
-            return error
-        failure = error.error
-        pause = choose_pause(failure, number, limits.delay_s, limits.delay_max_s)
-        if pause is None or number == limits.attempts_max or time.monotonic() + pause >= until:
-            raise _add_attempts(failure, number) from None
+        try:
+            return await _try_once(call, until, limits, key)
+        except RefoldError as error:
+            pause = choose_pause(error, number, limits.delay_s, limits.delay_max_s)
+            if pause is None or number == limits.attempts_max or time.monotonic() + pause >= until:
+                raise _add_attempts(error, number) from None
         await asyncio.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    error: Exception
-
-
-async def _try_once(
-    call: Callable[[], Awaitable[Result]], until: float, limits: RetryLimits, key: str
-) -> Result | _Failed:
-    left = max(0.0, until - time.monotonic())
-    clock = asyncio.timeout(left)
+async def _try_once(call: Callable[[], Awaitable[Result]], until: float, limits: RetryLimits, key: str) -> Result:
+    clock = asyncio.timeout(max(0.0, until - time.monotonic()))
     try:
         async with clock:
             return await call()
     except Exception as error:  # noqa: BLE001 - a client may raise anything; classify sorts it
         if clock.expired():
-            return _Failed(
-                Unavailable(
-                    "no answer within {seconds:g} s; raise the time-out or ask for less", seconds=limits.timeout_s
-                )
-            )
-        return _Failed(classify(error, secrets=(key,)))
+            raise Unavailable(
+                "no answer within {seconds:g} s; raise the time-out or ask for less", seconds=limits.timeout_s
+            ) from None
+        raise classify(error, secrets=(key,)) from None
 
 
 def choose_pause(error: Exception, number: int, delay_s: float, delay_max_s: float) -> float | None:
