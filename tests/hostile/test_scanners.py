@@ -18,8 +18,8 @@ from refold.stages.densify import Densify
 from refold.stages.extract.actions import find_actions
 from refold.stages.extract.values import find_values
 from refold.stages.extract.words import split_sentences
-from refold.stages.gist import shorten_arguments
 from refold.stages.landmarks import find_landmarks, looks_like_log
+from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
 from tests.effort import is_quick

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from refold.conversation.message import find_marks, message_handle
 from refold.errors import ConfigError
-from refold.stages.gist import shorten_arguments
-from refold.stages.mask import Mask
+from refold.stages.mask import Mask, shorten_arguments
 from refold.stages.stage import Goal
 from refold.testing import find_violations
 from tests.effort import up_to

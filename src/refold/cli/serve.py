@@ -225,7 +225,7 @@ def mcp(
             "--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80]
         )
     try:
-        from refold.mcp.context_server import make_server, serve_http, serve_stdio
+        from refold.mcp.context_server import make_server
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
@@ -234,6 +234,6 @@ def mcp(
         server = make_server(manager, session)
         if http:
             note("refold serves MCP on http://{host}:{port}/mcp", host=host, port=port)
-            serve_http(server, host, port)
+            server.run("streamable-http", host=host, port=port)  # At /mcp; it refuses host names of other machines.
         else:
-            serve_stdio(server)
+            server.run("stdio")

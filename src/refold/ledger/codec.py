@@ -1,7 +1,7 @@
 """Encoding: provider objects, edits and text in a form that every store keeps and reads back equal. Pure.
 
 JSON is written and read by orjson, and by the standard library where orjson would lose something: lone surrogates,
-integers over 64 bits, NaN. SQLite stores text that is not valid UTF-8 as bytes; PostgreSQL stores it with escapes.
+integers over 64 bits, NaN. Text that is not valid UTF-8 is stored as bytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from refold.formats.canonical import list_children
 
 PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson reads integers over 64 bits as floats.
-_ODD = re.compile("[\\\\\0\ud800-\udfff]")
-_ESCAPE = re.compile(r"\\(\\|0|u[0-9a-f]{4})")
 EDIT_NUMBER_MAX = 1_000_000_000
 
 
@@ -156,33 +154,6 @@ def _decode_fold(stored: dict[str, Any]) -> FoldRecord:
         turn_range=(first, last),
         by=stored["by"],
     )
-
-
-def encode_column(text: str) -> str:
-    """Return text for a column of PostgreSQL, with NUL, lone surrogates and backslashes escaped.
-
-    Nearly every text stays as it is, so that people can read the tables. Different texts stay different.
-    """
-    return _ODD.sub(_escape, text)
-
-
-def decode_column(stored: str) -> str:
-    """Return the text that ``encode_column`` was given."""
-    return _ESCAPE.sub(_unescape, stored) if "\\" in stored else stored
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
-    if character == "\\":
-        return "\\\\"
-    return "\\0" if character == "\0" else f"\\u{ord(character):04x}"
-
-
-def _unescape(found: re.Match[str]) -> str:
-    code = found[1]
-    if code == "\\":
-        return "\\"
-    return "\0" if code == "0" else chr(int(code[1:], 16))
 
 
 def find_invalid(edit: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -9,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from refold.errors import LedgerError
-from refold.ledger.codec import decode_column, dump_json, encode_column, encode_edit
+from refold.ledger.codec import dump_json, encode_edit
 from refold.ledger.port import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
 from refold.ledger.records import Extension, SessionRow, StoredEdit, StoredFact, StoredMessage, extend_row, is_as_seen
@@ -20,6 +21,8 @@ from refold.ledger.sql.messages import check_chain, extend_path, follows, write_
 from refold.ledger.sql.sessions import SELECT, USAGE_COLUMNS, StoredSession, read_stored, write_usage
 
 T = TypeVar("T")
+_ODD = re.compile("[\\\\\0\ud800-\udfff]")
+_ESCAPE = re.compile(r"\\(\\|0|u[0-9a-f]{4})")
 _PIECE_ROWS = 1_000
 _PIECE_BYTES = 8_000_000
 _EVENTS_LOCK = 0x7266_6C65  # "rfle"
@@ -189,6 +192,33 @@ class PostgresDatabase(Database):
     def lock_events(self) -> None:
         """Let one transaction at a time take ids; a reader that follows the log would miss an id committed late."""
         self._execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (_EVENTS_LOCK,))
+
+
+def encode_column(text: str) -> str:
+    """Return text for a column of PostgreSQL, with NUL, lone surrogates and backslashes escaped.
+
+    Nearly every text stays as it is, so that people can read the tables. Different texts stay different.
+    """
+    return _ODD.sub(_escape, text)
+
+
+def decode_column(stored: str) -> str:
+    """Return the text that ``encode_column`` was given."""
+    return _ESCAPE.sub(_unescape, stored) if "\\" in stored else stored
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character == "\\":
+        return "\\\\"
+    return "\\0" if character == "\0" else f"\\u{ord(character):04x}"
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code == "\\":
+        return "\\"
+    return "\0" if code == "0" else chr(int(code[1:], 16))
 
 
 @lru_cache(maxsize=512)

@@ -6,7 +6,7 @@ Every store writes them and reads them back equal. Times are seconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from refold.conversation.message import Format, Role
 from refold.conversation.reason import Reason
@@ -207,13 +207,6 @@ def add_descendants(ids: Iterable[str], made_from: Mapping[str, Collection[str]]
     return found
 
 
-def end_prefix(prefix: str) -> str:
-    """Return the smallest text, compared by bytes, that is greater than every text with this ASCII prefix."""
-    if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
-        raise ValueError(f"the prefix {prefix[:40]!r} must be printable ASCII and must not end with '~'")
-    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
 def check_id(session_id: str) -> None:
     """Raise FormatError if a session id is empty or too long. Any other text is valid."""
     if not 1 <= len(session_id) <= SESSION_ID_MAX:
@@ -222,19 +215,6 @@ def check_id(session_id: str) -> None:
             session_id_max=SESSION_ID_MAX,
             count=len(session_id),
         )
-
-
-def change_row(row: SessionRow, changes: Mapping[str, object]) -> SessionRow:
-    """Return the row with wire and model set, and settings merged key by key; None removes a setting."""
-    unknown = set(changes) - {"wire", "model", "settings"}
-    if unknown:
-        raise ValueError(f"a session has no {', '.join(sorted(unknown))}; it has wire, model and settings")
-    patch = changes.get("settings", {})
-    if not isinstance(patch, Mapping):
-        raise ValueError("settings must be a mapping of the keys that change")
-    kept = merge_settings(row.settings, patch)
-    wire, model = changes.get("wire", row.wire), changes.get("model", row.model)
-    return replace(row, wire=str(wire), model=str(model), settings=kept)
 
 
 def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:

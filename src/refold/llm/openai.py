@@ -7,14 +7,14 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError
 from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, ReplyCollector, count_whole, make_http_client
-from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_calls, name_reason
+from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_reason
 
 URL = "https://api.openai.com/v1"
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
@@ -153,7 +153,7 @@ class CompletionCollector(ReplyCollector):
         if self.is_full:
             self.reason = "length"
         self.check_end()
-        calls = name_calls([ToolCall(*self.calls[at]) for at in sorted(self.calls)])
+        calls = _name_ids([ToolCall(*self.calls[at]) for at in sorted(self.calls)])
         text, refusal = "".join(self.text), "".join(self.refusal)
         message: dict[str, Any] = {"role": "assistant", "content": text or refusal or (None if calls else "")}
         if calls:
@@ -166,6 +166,19 @@ class CompletionCollector(ReplyCollector):
             ]
         reason = "refusal" if refusal and not text else name_reason(self.reason)
         return ChatReply(message, text or refusal, calls, reason, self.usage)
+
+
+def _name_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the calls with unique ids; some servers send empty or repeated ones."""
+    seen: set[str] = set()
+    named: list[ToolCall] = []
+    for number, call in enumerate(calls):
+        call_id = call.id or f"call_{number}"
+        while call_id in seen:
+            call_id = f"{call_id}_{number}"
+        seen.add(call_id)
+        named.append(ToolCall(call_id, call.name or "unnamed", call.arguments))
+    return tuple(named)
 
 
 def _leave_out(body: Mapping[str, Any], rejected: Collection[str]) -> dict[str, Any]:

@@ -207,16 +207,3 @@ class ChatModel(Protocol):
 def clean_text(text: str) -> str:
     """Replace lone surrogates, which cannot be encoded as UTF-8."""
     return _SURROGATE.sub("�", text) if not text.isascii() and _SURROGATE.search(text) else text
-
-
-def name_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with unique ids; some servers send empty or repeated ones."""
-    seen: set[str] = set()
-    named: list[ToolCall] = []
-    for number, call in enumerate(calls):
-        call_id = call.id or f"call_{number}"
-        while call_id in seen:
-            call_id = f"{call_id}_{number}"
-        seen.add(call_id)
-        named.append(ToolCall(call_id, call.name or "unnamed", call.arguments))
-    return tuple(named)

@@ -170,13 +170,3 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
             {"session": tools.session_id, "tokens": prepared.total_tokens, "messages": prepared.messages},
             ensure_ascii=False,
         )
-
-
-def serve_stdio(server: MCPServer[Any]) -> None:
-    """Serve the client that started us, until it leaves."""
-    server.run("stdio")
-
-
-def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
-    """Serve over HTTP at ``/mcp``; the library refuses host names of other machines."""
-    server.run("streamable-http", host=host, port=port)

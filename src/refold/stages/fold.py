@@ -31,7 +31,7 @@ from refold.stages.fold_units import (
     weigh_span,
 )
 from refold.stages.prompts import Demands, PromptRoom
-from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, find_head, items_of
+from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, free_runs, items_of
 from refold.stages.summarise import SummaryRequest, Told
 from refold.stages.verify import SIZE_SHARE_MAX
 
@@ -141,7 +141,9 @@ class Fold(FoldOptions):
 
     def _find_place(self, view: View, span: Sequence[Unit]) -> int:
         """Return where the fold of a span goes: where the span begins, but before important units that stay."""
-        return span[0].start if self.importance_threshold is None else find_head(view, span)
+        first = span[0].start
+        runs = [] if self.importance_threshold is None else free_runs(view)
+        return next((run[0].start for run in runs if any(unit.start == first for unit in run)), first)
 
     def _list_kept(self, view: View, goal: Goal, span: Sequence[Unit]) -> tuple[object, ...] | None:
         """Return what stays after a span, for a compressor that writes the summary; None if a prompt asks for it.

@@ -1,9 +1,7 @@
-"""Gists: what a tool call, its arguments, its result or a picture was, in a few of its own words, for placeholders.
+"""Gists: a tool call or its result in a few of its own words, for placeholders.
 
 Each result's call is found by position within its unit, never by id alone: real traces use an id twice. A quote is
-verbatim and bounded; no word about a call is invented, and nothing outside the unit is read. Shortened arguments stay a
-JSON object: keys, numbers, spaces and short values stay byte for byte. Of a picture only the header is read, and no
-block, however strange, raises an error.
+verbatim and bounded; no word about a call is invented, and nothing outside the unit is read.
 """
 
 from __future__ import annotations
@@ -11,14 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from refold.conversation.message import Part
 from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Item, View
 from refold.stages.landmarks import find_landmarks
-from refold.tokens.images import decode_head, read_size
 
 GIST_CHARS = 100
 _VALUE_CHARS = 80
@@ -147,131 +143,3 @@ def find_status(text: str) -> list[str]:
         if len(line) <= _STATUS_CHARS and not _WENT_WELL.match(line) and not line.startswith(_CHANGED_FILE):
             last[spot.rank == 0] = line
     return [last[is_total] for is_total in (True, False) if is_total in last]
-
-
-# Possessive, and a string without an end runs to the end of the text: no text is read twice.
-_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.S)
-_SPACE = re.compile(r"[ \t\r\n]*")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_SHOWN_CHARS = 60
-
-
-def shorten_arguments(text: str, mark: str, language: Language, chars_min: int) -> str:
-    """Return a JSON object in which every value of ``chars_min`` characters or more is a note that names the mark."""
-    if not isinstance(read_json(text), dict):
-        return f'{{"arguments": {_write_string(_note(text, mark, language))}}}'
-    shorter = _shorten_strings(text, mark, language, chars_min)
-    return _shorten_members(shorter, mark, language, chars_min)
-
-
-def _shorten_strings(text: str, mark: str, language: Language, chars_min: int) -> str:
-    """Replace each long string value, however deep; keys stay."""
-    pieces: list[str] = []
-    done = 0
-    for match in _STRING.finditer(text):
-        start, stop = match.span()
-        if stop - start < chars_min + 2 or text.startswith(":", _skip(text, stop)):
-            continue
-        value: str = json.loads(match[0])
-        if len(value) < chars_min:
-            continue
-        pieces += [text[done:start], _write_string(_note(value, mark, language))]
-        done = stop
-    return "".join((*pieces, text[done:]))
-
-
-def _shorten_members(text: str, mark: str, language: Language, chars_min: int) -> str:
-    """Replace each member of the outermost object that is long without one long string: lists, numbers, trees."""
-    decoder = json.JSONDecoder()
-    pieces: list[str] = []
-    done = 0
-    at = _skip(text, _skip(text, 0) + 1)
-    while text[at] != "}":
-        key = _STRING.match(text, at)
-        assert key, "valid JSON has a key here"
-        start = _skip(text, _skip(text, key.end()) + 1)
-        value, stop = decoder.raw_decode(text, start)
-        # A list of many notes is still long; four short strings of the size we keep are not.
-        if isinstance(value, list | dict) and stop - start >= 4 * chars_min:
-            pieces += [text[done:start], _write_string(_note(text[start:stop], mark, language, head=False))]
-            done = stop
-        at = _skip(text, stop)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    return "".join((*pieces, text[done:]))
-
-
-def _note(value: str, mark: str, language: Language, *, head: bool = True) -> str:
-    shown = disarm_marks(first_line(value, _SHOWN_CHARS).rstrip("…")) if head else ""
-    unit = "字符" if language == "zh" else "characters"
-    return f"{shown}…[{len(value):,} {unit} {mark}]"
-
-
-def _write_string(value: str) -> str:
-    # Half a surrogate pair cannot be sent raw, only escaped.
-    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found
-    return found.end()
-
-
-_DEPTH_MAX = 4
-_NAME_CHARS = 60
-_DATA_KEYS = ("data", "file_data", "url", "image_url", "image_base64")
-_NAME_KEYS = ("filename", "title", "file_id")
-_WORDS: dict[str, dict[Language, str]] = {
-    "image": {"en": "image", "zh": "图片"},
-    "audio": {"en": "audio", "zh": "音频"},
-    "video": {"en": "video", "zh": "视频"},
-    "document": {"en": "document", "zh": "文档"},
-}
-
-
-def describe_media(part: Part, language: Language) -> str:
-    """Return what a media part was: its kind, name or address, pixels and size, as far as its block tells."""
-    strings = list(_find_strings(part.payload, _DEPTH_MAX))
-    data = next((text for key, text in strings if key in _DATA_KEYS), "")
-    kind = _tell_kind(part, strings, data)
-    facts = [_WORDS[kind][language]]
-    facts += [first_line(text, _NAME_CHARS) for key, text in strings if key in _NAME_KEYS][:1]
-    if data.startswith(("http:", "https:", "file:")):
-        facts.append(first_line(data, _NAME_CHARS * 2))
-        return ", ".join(facts)
-    encoded = data.partition(",")[2] if data.startswith("data:") else data
-    size = read_size(decode_head(encoded)) if kind == "image" else None
-    if size:
-        facts.append(f"{size.width}×{size.height}")
-    if encoded:
-        facts.append(_write_bytes(len(encoded) * 3 // 4 - encoded[-2:].count("=")))
-    return ", ".join(facts)
-
-
-def _tell_kind(part: Part, strings: list[tuple[str, str]], data: str) -> str:
-    hints = [text for key, text in strings if key in ("type", "media_type", "mime_type")]
-    hint = " ".join((part.name, data[:40] if data.startswith("data:") else "", *(text[:60] for text in hints))).lower()
-    for word in ("image", "audio", "video"):
-        if word in hint:
-            return word
-    return "document"
-
-
-def _find_strings(value: object, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every string in a block with its key, outermost first."""
-    if not isinstance(value, Mapping) or not depth:
-        return
-    for key, inner in value.items():
-        if isinstance(inner, str):
-            yield str(key), inner
-    for inner in value.values():
-        yield from _find_strings(inner, depth - 1)
-
-
-def _write_bytes(count: int) -> str:
-    if count < 1024:
-        return f"{count} B"
-    if count < 1024 * 1024:
-        return f"{count / 1024:.0f} KB"
-    return f"{count / 1024 / 1024:.1f} MB"

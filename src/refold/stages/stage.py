@@ -318,12 +318,6 @@ def earlier_folds(items: Sequence[Item]) -> list[Edit]:
     return [item.edits[0] for item in items if item.is_fold]
 
 
-def find_head(view: View, span: Sequence[Unit]) -> int:
-    """Return where the run of a span begins, even if its first units stay."""
-    first = span[0].start
-    return next((run[0].start for run in free_runs(view) if any(unit.start == first for unit in run)), first)
-
-
 def name_place(item: Item) -> str:
     """Return the id of the message before which a fold is placed that replaces this item."""
     return (item.edits[0].before if item.is_fold else "") or item.message.id

@@ -7,7 +7,7 @@ follow one another, and two processes cannot deadlock. The lease is the right to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -20,9 +20,8 @@ from refold.ledger.records import (
     SessionRow,
     StoredFact,
     StoredUsage,
-    change_row,
     check_id,
-    end_prefix,
+    merge_settings,
 )
 from refold.ledger.sql.database import Database, SqlAnswer, SqlRow
 
@@ -83,12 +82,19 @@ def make_session(db: Database, session_id: str, now: float) -> bool:
     return db.fetch_one(sql, (db.encode(session_id), now, now)) is not None
 
 
+def _end_prefix(prefix: str) -> str:
+    """Return the smallest text, compared by bytes, that is greater than every text with this ASCII prefix."""
+    if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
+        raise ValueError(f"the prefix {prefix[:40]!r} must be printable ASCII and must not end with '~'")
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "") -> list[SessionRow]:
     """Return sessions whose id begins with the prefix, the last changed first."""
     if prefix:
         # The plus keeps SQLite from scanning all sessions by their time: the index on the id finds these few.
         sql = f"{SELECT} WHERE id >= ? AND id < ? ORDER BY +updated_at DESC, key DESC LIMIT ? OFFSET ?"
-        rows = db.fetch_all(sql, (prefix, end_prefix(prefix), limit, offset))
+        rows = db.fetch_all(sql, (prefix, _end_prefix(prefix), limit, offset))
     else:
         rows = db.fetch_all(f"{SELECT} ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset))
     return [read_stored(db, row).row for row in rows]
@@ -96,7 +102,7 @@ def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "") ->
 
 def measure(db: Database, prefix: str) -> int:
     """Return how many bytes of messages the sessions have whose id begins with the prefix."""
-    which, values = ("WHERE session.id >= ? AND session.id < ?", (prefix, end_prefix(prefix))) if prefix else ("", ())
+    which, values = ("WHERE session.id >= ? AND session.id < ?", (prefix, _end_prefix(prefix))) if prefix else ("", ())
     joined = f"session JOIN message ON message.session = session.key{db.join_body}"
     return int(db.fetch_value(f"SELECT coalesce(sum(length(body)), 0) FROM {joined} {which}", values))
 
@@ -106,9 +112,22 @@ def list_keys(db: Database) -> list[tuple[int, str]]:
     return [(key, db.decode(session_id)) for key, session_id in db.fetch_all("SELECT key, id FROM session")]
 
 
+def _change_row(row: SessionRow, changes: Mapping[str, object]) -> SessionRow:
+    """Return the row with wire and model set, and settings merged key by key; None removes a setting."""
+    unknown = set(changes) - {"wire", "model", "settings"}
+    if unknown:
+        raise ValueError(f"a session has no {', '.join(sorted(unknown))}; it has wire, model and settings")
+    patch = changes.get("settings", {})
+    if not isinstance(patch, Mapping):
+        raise ValueError("settings must be a mapping of the keys that change")
+    kept = merge_settings(row.settings, patch)
+    wire, model = changes.get("wire", row.wire), changes.get("model", row.model)
+    return replace(row, wire=str(wire), model=str(model), settings=kept)
+
+
 def update_session(db: Database, found: StoredSession, changes: Mapping[str, object], now: float) -> None:
     """Set wire and model; merge settings key by key."""
-    row = change_row(found.row, changes)
+    row = _change_row(found.row, changes)
     db.run(
         "UPDATE session SET wire = ?, model = ?, settings = ?, updated_at = ? WHERE key = ?",
         (db.encode(row.wire), db.encode(row.model), dump_json(row.settings), now, found.key),
