@@ -30,10 +30,12 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import make_format
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
+from refold.ledger.port import index_path
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
-from refold.recall import Recall, RecallOptions, index_path
 from refold.recall.index_file import Mark
+from refold.recall.options import RecallOptions
+from refold.recall.recall import Recall
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}

@@ -9,9 +9,11 @@ from typing import Any
 from refold.formats import make_format
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
+from refold.ledger.port import index_path
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
-from refold.recall import Recall, RecallOptions, index_path
+from refold.recall.options import RecallOptions
+from refold.recall.recall import Recall
 
 WORDS_ONLY = RecallOptions(embeddings="off")
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
-from refold.recall import EmbeddingService, RecallOptions
+from refold.recall.options import EmbeddingService, RecallOptions
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "recall.md"
 

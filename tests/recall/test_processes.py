@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from refold.recall import Recall, RecallOptions, index_path
+from refold.ledger.port import index_path
+from refold.recall.options import RecallOptions
+from refold.recall.recall import Recall
 from tests.recall.building import Workspace
 
 INDEXER = """
 import sys
 from pathlib import Path
 from refold.ledger.sqlite import SqliteLedger
-from refold.recall import Recall, RecallOptions, index_path
+from refold.ledger.port import index_path
+from refold.recall.options import RecallOptions
+from refold.recall.recall import Recall
 path = Path(sys.argv[1])
 recall = Recall(SqliteLedger(path), index_path(path), RecallOptions(embeddings="off"))
 print("ready", flush=True)

@@ -7,8 +7,8 @@ import apsw
 import pytest
 
 from refold.errors import LedgerError
-from refold.recall import Recall
 from refold.recall.index import BATCH_MESSAGES
+from refold.recall.recall import Recall
 from tests.recall.building import WORDS_ONLY, Workspace
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from refold.config import CompressionConfig, load_config
 from refold.errors import ConfigError, Unavailable
-from refold.recall import EmbeddingService, Recall, RecallOptions
+from refold.recall.options import EmbeddingService, RecallOptions
+from refold.recall.recall import Recall
 from refold.recall.vectors import ServiceEmbedder, compare, make_embedder, quantise
 from refold.testing.server import ScriptedProvider, embed_text
 from tests.recall.building import Workspace

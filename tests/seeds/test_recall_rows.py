@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 from refold.conversation.view import FactKind
-from refold.recall import Recall
+from refold.recall.recall import Recall
 from tests.recall.building import Workspace
 from tests.recall.test_vectors import Hashed
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from refold.manager import ContextCompressionManager
-    from refold.recall import Recalled
     from refold.recall.facts import KnownFact
+    from refold.recall.search import Recalled
 
 SESSIONS_MAX = 1_000
 _LINE_CHARS_MAX = 300

@@ -38,10 +38,12 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
+from refold.ledger.port import index_path
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.readers.session import Probe, Session
-from refold.recall import Recall, RecallOptions, index_path
+from refold.recall.options import RecallOptions
+from refold.recall.recall import Recall
 from refold.stages.extract.values import find_values
 
 # A tool call that reads something again, in output tokens.
