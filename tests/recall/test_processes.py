@@ -1,5 +1,6 @@
 """The index beside other processes: several that index at once, and one that is killed in the middle."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -99,3 +100,39 @@ def test_what_upkeep_did_not_finish_the_next_process_goes_on_with(tmp_path: Path
     assert again.verify_index() == []
     again.close()
     workspace.ledger.close()
+
+
+FORK = """
+import os, threading, time
+from refold.recall.upkeep import Upkeep
+begun, may_end, parent = threading.Event(), threading.Event(), os.getpid()
+
+def work(session_id):
+    if os.getpid() == parent:
+        begun.set()
+        may_end.wait(60)
+    done.append(session_id)
+    return True
+
+done = []
+upkeep = Upkeep(work)
+upkeep.ask("s")
+assert begun.wait(60)
+child = os.fork()
+if child == 0:
+    before = time.monotonic()
+    upkeep.close()
+    assert time.monotonic() - before < 30, "the child waits for a thread that it does not have"
+    assert upkeep.ask("s") and upkeep.join() and done == ["s"]
+    os._exit(0)
+may_end.set()
+assert os.waitpid(child, 0)[1] == 0
+assert upkeep.join() and done == ["s"]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_its_own_background_work(project_root: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    ran = subprocess.run(command, cwd=project_root, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr

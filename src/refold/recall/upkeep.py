@@ -40,7 +40,7 @@ class SessionQueue(ABC, Generic[Job]):
     def is_busy(self, session_id: str | None = None) -> bool:
         """Tell whether work for a session, or for any, is in progress or waiting."""
         with self._guard:
-            return self._worker is not None if session_id is None else self._has(session_id)
+            return self._is_working() if session_id is None else self._has(session_id)
 
     def join(self, session_id: str | None = None, seconds: float = 60.0) -> bool:
         """Wait until the work for a session, or all of it, is done; False after ``seconds``."""
@@ -58,15 +58,24 @@ class SessionQueue(ABC, Generic[Job]):
             self._stopped = self._running
         self.join()
 
+    def _is_working(self) -> bool:
+        # A child process has a copy of this object, but not its thread.
+        return self._worker is not None and self._worker.is_alive()
+
+    def _waits(self, session_id: str) -> bool:
+        return self._is_working() and session_id in self._jobs
+
     def _has(self, session_id: str) -> bool:
-        return session_id in self._jobs or (self._running is not None and self._running[0] == session_id)
+        is_running = self._running is not None and self._running[0] == session_id
+        return self._waits(session_id) or (is_running and self._is_working())
 
     def _add(self, session_id: str, job: Job) -> bool:
         """Queue a job; False if too many are waiting. The caller holds the guard."""
         if len(self._jobs) >= WAITING_MAX:
             return False
         self._jobs[session_id] = job
-        if self._worker is None:
+        if not self._is_working():
+            self._running = None
             self._worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
             self._worker.start()
         return True
@@ -104,7 +113,7 @@ class Upkeep(SessionQueue[None]):
     def ask(self, session_id: str) -> bool:
         """Queue a session for an update; False if too many are waiting already."""
         with self._guard:
-            return session_id in self._jobs or self._add(session_id, None)
+            return self._waits(session_id) or self._add(session_id, None)
 
     def _do(self, session_id: str, job: None) -> bool:  # noqa: ARG002 - the session says it all
         """Do one slice; True if it was the last, or if it failed: a failed one is repeated only on request."""
