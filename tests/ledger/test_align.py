@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.ledger.align import CommonRun, align
+from refold.conversation.message import ROOT
+from refold.ledger.align import CommonRun, align, chain_path, chain_tail
+from refold.ledger.records import MessagePath
+from tests.hostile.patterns import find_growth
 
 DIGESTS = st.lists(st.sampled_from("abcdefgh"), max_size=30)
 
@@ -137,3 +140,15 @@ def test_a_history_that_only_grew_is_one_comparison() -> None:
     known = [str(number) for number in range(10_000)]
     assert count_steps(lambda: align(known, [*known, "new"])) < 50
     assert align(known, [*known, "new"]).runs == (CommonRun(0, 0, 10_000),)
+
+
+@pytest.mark.parametrize(("known", "incoming"), [("aa{}", "axa{}b"), ("a{}", "ba{}"), ("ba{}", "a{}"), ("{}a", "a{}")])
+def test_a_history_of_equal_messages_that_changes_at_its_beginning_is_chained_in_linear_time(
+    known: str, incoming: str
+) -> None:
+    def chain(repeated: str) -> object:
+        links = chain_tail(ROOT, list(known.format(repeated)))
+        path = MessagePath(tuple(link.id for link in links), tuple(known.format(repeated)))
+        return chain_path(path, list(incoming.format(repeated)))
+
+    assert find_growth(chain, lambda chars: "b" * chars) == ""

@@ -217,6 +217,7 @@ def _chain_apart(path: MessagePath, incoming: Sequence[str], positions: list[int
     ids: list[str] = []
     new: list[Link] = []
     parent = ROOT
+    before, ahead = -1, 0  # The last kept position, and where the next kept message may be: each only moves forward.
     for at, digest in enumerate(incoming):
         if positions[at] >= 0:
             parent = path.ids[positions[at]]
@@ -224,19 +225,23 @@ def _chain_apart(path: MessagePath, incoming: Sequence[str], positions: list[int
             message_id = chain_id(parent, digest)
             if message_id in kept:
                 positions[kept[message_id]] = -1
-                positions[at] = -1 if _crosses(positions, at, place[message_id]) else place[message_id]
+                ahead = _find_kept(positions, max(ahead, at + 1))
+                after = positions[ahead] if ahead < len(positions) else len(path.ids)
+                # A message that would be out of order is removed and inserted again.
+                positions[at] = place[message_id] if before < place[message_id] < after else -1
             else:
                 new.append(Link(at, parent, message_id))
             parent = message_id
+        before = max(before, positions[at])
         ids.append(parent)
     return ChainedPath(tuple(ids), tuple(new), tuple(_find_splices(positions, ids, len(path.ids))))
 
 
-def _crosses(positions: list[int], at: int, place: int) -> bool:
-    """Return whether a message at this place would be out of order; then it is removed and inserted again."""
-    before = next((position for position in reversed(positions[:at]) if position >= 0), -1)
-    after = next((position for position in positions[at + 1 :] if position >= 0), place + 1)
-    return not before < place < after
+def _find_kept(positions: list[int], at: int) -> int:
+    """Return the first index from ``at`` on whose message is kept; the length if there is none."""
+    while at < len(positions) and positions[at] < 0:
+        at += 1
+    return at
 
 
 def _find_splices(positions: list[int], ids: list[str], length: int) -> list[Splice]:
