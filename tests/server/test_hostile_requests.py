@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
 
+from refold.ledger.sqlite import SqliteLedger
 from tests.server.running import make_body, make_dialog, wait_for
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -181,6 +183,37 @@ def test_one_tenant_cannot_take_all_the_places(start):
     refused = asyncio.run(ask())
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
+
+
+class HoldingLedger(SqliteLedger):
+    """A ledger that does not open the sessions of one tenant before it is released."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.is_released = threading.Event()
+
+    def open_session(self, session_id, now):
+        if session_id.startswith("@alice/"):
+            self.is_released.wait(60)
+        return super().open_session(session_id, now)
+
+
+def test_a_tenant_whose_requests_are_slow_to_prepare_leaves_threads_for_others(start, tmp_path):
+    ledger = HoldingLedger(tmp_path / "ledger.db")
+    rig = start(ledger=ledger, settings={"prepare_s_max": 30.0})
+    keys = {name: rig.application.keys.add(name)[1] for name in ("alice", "bob")}
+
+    def ask(name, number):
+        body = make_body("openai-chat", [{"role": "user", "content": f"hello {number}"}])
+        return rig.post("openai-chat", body, x_refold_key=keys[name]).headers["x-refold-reason"]
+
+    with ThreadPoolExecutor(40) as pool:
+        held = [pool.submit(ask, "alice", number) for number in range(36)]
+        wait_for(lambda: rig.application.gateway.requests == 36)
+        assert ask("bob", 0) == "unchanged"
+        assert not any(one.done() for one in held)
+        ledger.is_released.set()
+        assert {one.result() for one in held} == {"unchanged"}
 
 
 def test_head_of_the_root_says_that_somebody_is_there(rig):

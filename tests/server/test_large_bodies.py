@@ -6,8 +6,11 @@ import os
 import re
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import orjson
 import pytest
 
 from refold.errors import ContextOverflow
@@ -15,10 +18,11 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
 from refold.server.cut import choose_by_size, shorten, trim
 from refold.server.overflow import LimitKey
-from refold.server.wires import RESPONSES
+from refold.server.wires import CHAT, RESPONSES
 from refold.testing import find_violations
 from refold.tokens import counter_for
 from tests.effort import first_of
+from tests.hostile.patterns import find_growth
 from tests.server.running import make_body, make_dialog, wait_for
 
 LARGE_BYTES = 200_000
@@ -227,6 +231,46 @@ def test_a_cut_by_size_never_splits_a_step_and_never_breaks_what_must_stay_whole
                 assert kept[at - 1]["type"] in ("reasoning", "function_call"), "a call stays with its reasoning"
 
 
+MALFORMED = {
+    "lists in lists": lambda size: [{"role": "user", "content": [[1] * 300] * (size // 600)}],
+    "objects in objects": lambda size: [
+        {"role": "user", "content": {str(at): {"a": [at]} for at in range(size // 15)}}
+    ],
+    "empty messages": lambda size: [{}] * (size // 3),
+    "numbers": lambda size: [1] * (size // 2),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_trimming_a_malformed_request_is_linear_and_makes_it_fit(kind):
+    newest = {"role": "user", "content": "now?"}
+
+    def trim_it(size):
+        body = json.dumps({"model": "gpt-4", "messages": [*MALFORMED[kind](size), newest]}).encode()
+        return trim(CHAT, body, 6_000, lambda text: len(text) // 2)
+
+    made, before, after = trim_it(400_000)
+    assert after <= 6_000 < before
+    assert json.loads(made)["messages"][-1] == newest
+    assert find_growth(lambda size: trim_it(len(size)), lambda chars: "x" * (40 * chars)) == ""
+
+
+def test_a_request_that_cannot_be_compressed_is_trimmed_beside_the_event_loop(start):
+    rig = start(config=SMALL, settings={"prepare_s_max": 60.0})
+    messages = [{"role": "user", "content": [[1] * 900] * 900}, {"role": "user", "content": "now?"}]
+    body = orjson.dumps(make_body("openai-chat", messages))
+    slowest = 0.0
+    with ThreadPoolExecutor(1) as pool, httpx2.Client(base_url=rig.url, trust_env=False, timeout=60) as client:
+        waiting = pool.submit(rig.post, "openai-chat", body)
+        while not waiting.done():
+            began = time.monotonic()
+            assert client.get("/livez").status_code == 200
+            slowest = max(slowest, time.monotonic() - began)
+        assert waiting.result().headers["x-refold-reason"].startswith("trimmed")
+    assert len(rig.provider.requests[-1].body) < 100_000
+    assert slowest < 5.0
+
+
 def test_small_dialogs_start_no_process(start):
     rig = start()
     assert rig.post("openai-chat", make_body("openai-chat", make_dialog(3))).status_code == 200
@@ -313,4 +357,4 @@ def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
     chained = {"model": "gpt-4o", "previous_response_id": first["id"], "input": "more"}
     assert rig.post("openai-responses", chained).status_code == 200
     assert len(readers) == 2
-    assert all(re.fullmatch(r"(asyncio|uvloop)_\d+", name) for name in readers), readers  # Threads of the executor.
+    assert all(re.fullmatch(r"refold-thread_\d+", name) for name in readers), readers  # Threads of the executor.

@@ -48,6 +48,7 @@ from refold.server.session_lookup import Identities
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
+from refold.server.worker import FairThreads, name_owner
 from refold.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Application:
     async def start(self) -> None:
         """Open connections, load the vocabulary and known sessions."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(FairThreads())
         self.upstreams.open()
         # Loading a vocabulary holds the interpreter lock: the first request would hold up all others.
         counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
@@ -214,6 +216,7 @@ class Application:
             await self._show_page(scope, receive, send)
             return
         refusal, caller = self._admit(scope["method"], headers)
+        name_owner(caller.tenant if caller is not None else "")
         if path == RUNS:
             await self._identify(scope, caller, send)
         elif caller is None:

@@ -23,6 +23,8 @@ _WHOLE_FIELDS = frozenset(
 )
 # The smallest piece of a message that is worth keeping.
 _PIECE_CHARS_MIN = 200
+# About how much one element of a list or one field of an object takes, and how many of each are kept in any case.
+_ELEMENT_CHARS, _ELEMENTS_MIN, _ELEMENTS_MAX = 16, 16, 1_000
 
 
 def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
@@ -39,18 +41,19 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
     first = next((at for at in range(lead, len(messages)) if _starts_turn(messages[at])), len(messages))
     asked = [shorten(message, piece // 2) for message in messages[first : first + 1]]
     room = bytes_max - sum(map(_measure, head + asked))
-    kept: list[Any] = []
+    newest: list[Any] = []
     start = len(messages)
     while start > lead:
         message = shorten(messages[start - 1], piece)
-        room -= _measure(message)
-        if kept and room < 0:
+        room -= _measure(message) + 1
+        if newest and room < 0:
             break
-        kept.insert(0, message)
+        newest.append(message)
         start -= 1
-    while kept and (_is_result(kept[0]) or _is_open(messages[start - 1])):
-        del kept[0]
+    while newest and (_is_result(newest[-1]) or _is_open(messages[start - 1])):
+        newest.pop()
         start += 1
+    kept = newest[::-1]
     if not kept or not _starts_turn(kept[0]):
         opener = next((one for one in reversed(messages[first + 1 : start]) if _starts_turn(one)), None)
         kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
@@ -71,9 +74,10 @@ def trim(wire: Wire, body: bytes, tokens_max: int, count_text: Callable[[str], i
         return None, int(len(data) * density), int(len(data) * density)
     room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
     bytes_max, kept = room, messages
-    while _measure(kept) > room and bytes_max > _PIECE_CHARS_MIN:
-        kept = choose_by_size(messages, bytes_max)
-        bytes_max = bytes_max * 3 // 4
+    while (size := _measure(kept)) > room and bytes_max > _PIECE_CHARS_MIN:
+        # Sizes shrink about as the limit does: the next try is near, and there are few of them.
+        bytes_max = room if kept is messages else min(bytes_max * 3 // 4, bytes_max * room // size)
+        kept = choose_by_size(messages, max(_PIECE_CHARS_MIN, bytes_max))
     made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
     return made, int(len(data) * density), int(len(made) * density)
 
@@ -86,21 +90,27 @@ def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:
 
 
 def shorten(value: Any, chars_max: int) -> Any:
-    """Return a value with long strings and long lists cut in the middle, so that it stays near a size."""
+    """Return a value with long strings, lists and objects cut in the middle, so that it stays near a size.
+
+    What lies in an element gets only its share of the size: nesting does not multiply it.
+    """
     if isinstance(value, str):
-        if len(value) <= chars_max:
-            return value
         half = max(_PIECE_CHARS_MIN, chars_max) // 2
+        if len(value) <= 2 * half:
+            return value
         gone = len(value) - 2 * half
         return f"{value[:half]}\n[… {gone:,} characters left out: the request was too large …]\n{value[-half:]}"
+    if not isinstance(value, list | dict) or not value:
+        return value
+    if chars_max < 2:
+        return type(value)()
+    half = max(_ELEMENTS_MIN, min(_ELEMENTS_MAX, chars_max // _ELEMENT_CHARS)) // 2
     if isinstance(value, list):
-        if len(value) > 1_000:
-            value = [*value[:500], *value[-500:]]
-        return [shorten(one, max(_PIECE_CHARS_MIN, chars_max // max(1, len(value)))) for one in value]
-    if isinstance(value, dict):
-        named = list(value.items())[:1_000]
-        return {name: one if name in _WHOLE_FIELDS else _shorten_field(name, one, chars_max) for name, one in named}
-    return value
+        kept = value if len(value) <= 2 * half else [*value[:half], *value[-half:]]
+        return [shorten(one, chars_max // len(kept)) for one in kept]
+    named = list(value.items())[: 2 * half]
+    share = chars_max // max(1, sum(isinstance(one, list | dict) for _, one in named))
+    return {name: one if name in _WHOLE_FIELDS else _shorten_field(name, one, share) for name, one in named}
 
 
 def _shorten_field(name: str, value: Any, chars_max: int) -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from refold.compressing import compress
 from refold.config import CompressionConfig
@@ -42,6 +44,7 @@ from refold.server.worker import (
 from refold.tokens import counter_for
 
 log = logging.getLogger("refold.server")
+THREADS_MAX = 2
 
 
 def find_margin(manager: ContextCompressionManager, model: str) -> float:
@@ -69,6 +72,7 @@ class Fallback:
         self._settings = settings
         self._manager = manager
         self._workers = workers
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "refold-trim")
 
     async def prepare(self, attempt: Attempt, why: str) -> Outgoing:
         """Return a request that fits; the original if it fits or cannot be read. Never raises."""
@@ -76,17 +80,16 @@ class Fallback:
         original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
         if len(body) > self._settings.worker_bytes_min:
             return await self.cut_down(session.tenant, original, request.wire, limits, why)
-        job = make_job(self._manager, "", limits)
         work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
-        if not done:
-            work.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return self._trim(original, request.wire, job, why, tokens_max=session.folded_tokens)
-        error = work.exception()
+        error = work.exception() if done else None
         if error is not None:
             fields = {"session": session.id, "error": type(error).__name__}
             log.error("the request could not be compressed in memory", extra={"fields": fields})
-            return self._trim(original, request.wire, job, why, tokens_max=session.folded_tokens)
+        if error is not None or not done:
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
+            job = make_job(self._manager, "", limits)
+            return await self._trim_apart(original, request.wire, job, why, session.folded_tokens)
         prepared, written, tokens = work.result()
         original.tokens_before = original.tokens_after = prepared.total_tokens
         if written is None:
@@ -103,7 +106,7 @@ class Fallback:
             is_failed_open=True,
         )
 
-    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0) -> Outgoing:
+    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, tokens_max: int = 0) -> Outgoing:
         """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``."""
         try:
             result = trim_to_fit(wire, original.body, job, tokens_max)
@@ -111,6 +114,13 @@ class Fallback:
             log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
             return original
         return _take(original, result, because.TRIMMED(error=why))
+
+    async def _trim_apart(
+        self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, tokens_max: int = 0
+    ) -> Outgoing:
+        """Trim in a thread of its own: those of the loop may all be busy with requests that took too long."""
+        trim = partial(self._trim, original, wire, job, why, tokens_max)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, trim)
 
     async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
         """Return a large request cut down in a worker process; the original only if no worker can read it."""
@@ -125,7 +135,7 @@ class Fallback:
                 result, reason = await self._workers.trim(tenant, wire, original.body, job), because.TRIMMED(error=why)
         except NoWorker:
             # Rather hold up others for a moment than send what the upstream refuses.
-            return await asyncio.to_thread(self._trim, original, wire, job, why)
+            return await self._trim_apart(original, wire, job, why)
         except (WorkerFailed, Unreadable) as error:
             log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
             return original

@@ -1,4 +1,4 @@
-"""Worker processes for large bodies: parsing, hashing and preparing them never holds up other requests.
+"""Worker processes for large bodies, and threads that tenants share: no request holds up those of others for long.
 
 A parser or a pattern holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min``
 is handled in a separate process, which opens the same ledger as another gateway would. Processes are started on first
@@ -14,8 +14,12 @@ import hashlib
 import multiprocessing
 import os
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +47,65 @@ _KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max
 # No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
 _BYTES_PER_TOKEN = 6
 _KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
+
+
+# Half of the threads stay free for others, whatever a tenant sends.
+THREADS_MAX = max(8, min(32, (os.cpu_count() or 1) + 4))
+_owner: ContextVar[str] = ContextVar("owner", default="")
+
+
+def name_owner(tenant: str) -> None:
+    """Say whose request this task and the threads that it starts work for."""
+    _owner.set(tenant)
+
+
+class FairThreads(ThreadPoolExecutor):
+    """The event loop's threads, given to tenants in turns. A tenant uses half of them at most; the operator, all."""
+
+    def __init__(self, threads_max: int = THREADS_MAX) -> None:
+        super().__init__(threads_max, "refold-thread")
+        self._threads_max = threads_max
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a call in a thread when its owner's turn comes."""
+        made: Future[Any] = Future()
+        with self._lock:
+            self._waiting.setdefault(_owner.get(), deque()).append((made, partial(fn, *args, **kwargs)))
+            self._start_next()
+        return made
+
+    def _start_next(self) -> None:
+        """Start what may run now; the lock is held. Owners who have just had a turn are last."""
+        while sum(self._running.values()) < self._threads_max:
+            owner = next((one for one in self._waiting if self._has_room(one)), None)
+            if owner is None:
+                return
+            future, call = self._waiting[owner].popleft()
+            self._waiting.move_to_end(owner)
+            if not self._waiting[owner]:
+                del self._waiting[owner]
+            self._running[owner] += 1
+            super().submit(self._run, owner, future, call)
+
+    def _has_room(self, owner: str) -> bool:
+        return not owner or self._running[owner] < max(1, self._threads_max // 2)
+
+    def _run(self, owner: str, future: Future[Any], call: Callable[[], Any]) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - handed over to whoever waits for it
+                    future.set_exception(error)
+        finally:
+            with self._lock:
+                self._running[owner] -= 1
+                self._running += Counter()  # Without owners who have nothing running.
+                with contextlib.suppress(RuntimeError):  # Shut down meanwhile: nobody waits any more.
+                    self._start_next()
 
 
 class WorkerFailed(Exception):
