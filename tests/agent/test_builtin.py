@@ -37,7 +37,7 @@ def call(folder: Path, name: str, **arguments: Any) -> str:
 
 def test_files_are_read_listed_and_searched(folder: Path) -> None:
     assert call(folder, "read_file", path="src/a.py") == "one\ntwo\nport = 7341\n"
-    assert call(folder, "read_file", path="src/a.py", line=2, lines=1) == "two\n\n[1 more lines; go on with line=3]"
+    assert call(folder, "read_file", path="src/a.py", line=2, lines=1) == "two\n\n[1 more lines; continue with line=3]"
     assert call(folder, "read_file", path="说明.md") == "你好，世界\n"
     assert call(folder, "list_files").split("\n") == ["说明.md", "src/a.py"]
     assert call(folder, "list_files", pattern="*.py") == "src/a.py"
@@ -112,7 +112,7 @@ def test_any_line_of_a_huge_file_can_be_read_and_what_is_left_is_counted(folder:
             file.write(b"".join(b"%07d %s\n" % (number, b"x" * 40) for number in range(start, start + 1_000)))
     text = call(folder, "read_file", path="huge.log", line=500_001, lines=2)
     row = "x" * 40
-    assert text == f"0500000 {row}\n0500001 {row}\n\n[99,998 more lines; go on with line=500003]"
+    assert text == f"0500000 {row}\n0500001 {row}\n\n[99,998 more lines; continue with line=500003]"
     assert call(folder, "read_file", path="huge.log", line=600_000) == f"0599999 {row}\n"
     assert call(folder, "read_file", path="huge.log", line=600_001) == "(huge.log has fewer than 600,001 lines)"
     assert len(call(folder, "read_file", path="huge.log", lines=10**9)) < 1_000_200

@@ -92,7 +92,7 @@ async def test_summaries_recall_expand_and_pin_lead_to_the_originals(tmp_path: P
         assert "The port of service 4 is 4028." in found
         page = tools.context_expand(handle[1], limit=40)
         head, text = page.split("\n", 1)
-        assert head == f"⟨{handle[1]}⟩ characters 0–40; go on with offset=40"
+        assert head == f"⟨{handle[1]}⟩ characters 0–40; continue with offset=40"
         whole = text + tools.context_expand(handle[1], 40, 10_000).split("\n", 1)[1]
         assert whole == manager.expand("s", handle[1])
         assert tools.context_expand(handle[1], 10**6).endswith("ends before character 1000000.")

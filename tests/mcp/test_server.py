@@ -84,7 +84,7 @@ async def test_every_context_tool_answers_over_stdio(tmp_path: Path) -> None:
         handle = re.search(r"⟨(m:[0-9a-f]{8})", found)
         assert handle
         assert "The port of service 4 is 4028." in found
-        assert "characters 0–50; go on with offset=50" in await call(
+        assert "characters 0–50; continue with offset=50" in await call(
             client, "context_expand", handle=handle[1], limit=50
         )
         assert "is pinned" in await call(client, "context_pin", handle=handle[1])

@@ -130,7 +130,7 @@ def _read_lines(file: BinaryIO, path: str, first: int, lines: int) -> str:
         return f"{text}\n[line {at:,} is cut: {READ_BYTES_MAX:,} bytes are shown at a time]"
     left = _count_lines(file)
     if left:
-        return f"{text}\n[{left} more lines; go on with line={first + len(shown)}]"
+        return f"{text}\n[{left} more lines; continue with line={first + len(shown)}]"
     return text or f"({path} is empty)"
 
 

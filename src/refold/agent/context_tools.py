@@ -392,7 +392,7 @@ class Texts:
 
     def page(self, handle: str, text: str, offset: int, *, has_more: bool) -> str:
         stop = offset + len(text)
-        more = self._say(f"; go on with offset={stop}", f"；继续请用 offset={stop}")
+        more = self._say(f"; continue with offset={stop}", f"；继续请用 offset={stop}")
         end = self._say("; this is the end", "；已到结尾")
         head = self._say(
             f"⟨{handle.strip('⟨⟩')}⟩ characters {offset}–{stop}", f"⟨{handle.strip('⟨⟩')}⟩ 第 {offset}–{stop} 字符"

@@ -35,7 +35,7 @@ from refold.stages.offload import files_of, offloaded_path
 from refold.stages.prompts import FACTS_MARK
 from refold.stages.stage import FOLD, Ask, OutOfTime, Reply
 
-# Processor time for the ladder of one compression; after that it goes on with its cheapest stages.
+# Processor time for the ladder of one compression; after that it continues with its cheapest stages.
 CPU_S_MAX = 10.0
 _NOTE_CHARS_MAX = 2_000
 

@@ -58,7 +58,7 @@ class Reply:
 
 
 class OutOfTime(Exception):
-    """A compression has used the processor time that it may use; the ladder goes on with its cheapest stages."""
+    """A compression has used the processor time that it may use; the ladder continues with its cheapest stages."""
 
 
 def check_nothing() -> None:

@@ -93,7 +93,7 @@ class DrivenAgent(Protocol):
         ...
 
     def save(self) -> Any:
-        """Return the framework's own history, so that another agent can go on with it; it can be pickled."""
+        """Return the framework's own history, so that another agent can continue it; it can be pickled."""
         ...
 
 
@@ -336,7 +336,7 @@ def case_undo(rig: Rig) -> None:
 
 
 def case_restart(rig: Rig) -> None:
-    """Another process goes on with the conversation, and the folds still hold."""
+    """Another process continues the conversation, and the folds still hold."""
     with rig.provider(Steps(steps=16)) as provider:
         saved = _run_elsewhere(rig, provider, "Read all sensors.")
         with rig.manager() as manager:
