@@ -24,7 +24,7 @@ from refold.ladder.run import answer_nothing, drive
 from refold.replay.policy import LadderPolicy, PolicyRoom, Step
 from refold.stages.fold import Fold
 from refold.tokens import CacheRules, counter_for
-from tests.effort import each_once
+from tests.effort import each_once, up_to
 from tests.laws.strategies import Talk, talks
 from tests.laws.test_growth import PRESETS, convert, make_session
 from tests.recorded.sessions import read_records
@@ -162,7 +162,7 @@ RECORDED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", 
 @pytest.mark.parametrize(("name", "wire", "preset"), each_once(RECORDED, WIRES, PRESETS))
 @pytest.mark.parametrize("share", [0.4, 3.0])
 def test_recorded_sessions_are_sent_whole_first(name: str, wire: str, preset: str, share: float) -> None:
-    for record in list(read_records(DATA, name, every=23))[:4]:
+    for record in list(read_records(DATA, name, every=23))[: up_to(4, quick=2)]:
         sent, _ = convert(wire, record["messages"][:200])
         probe = Walk(wire, preset, window(1_000_000))
         messages = parse_messages(probe.lens.format, sent)

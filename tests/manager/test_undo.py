@@ -111,7 +111,7 @@ BITING = CompressionConfig(
 )
 
 
-@settings(max_examples=up_to(25, quick=8), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(25, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks(), cuts=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
 def test_undo_after_any_number_of_compressions_gives_back_the_exact_view(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk, cuts: list[int], data: st.DataObject
@@ -149,7 +149,7 @@ def test_undo_after_any_number_of_compressions_gives_back_the_exact_view(
     manager.close()
 
 
-@settings(max_examples=up_to(15, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(15, quick=3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks())
 def test_undoing_one_compression_after_the_other_walks_back_through_every_view(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk
@@ -171,7 +171,7 @@ def test_undoing_one_compression_after_the_other_walks_back_through_every_view(
     manager.close()
 
 
-@settings(max_examples=up_to(15, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(15, quick=3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks())
 def test_what_is_in_memory_is_what_the_ledger_gives_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk

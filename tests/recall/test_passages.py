@@ -23,6 +23,7 @@ from refold.recall.originals import (
 from refold.recall.search import Recalled, fit_texts
 from refold.recall.words import query_words
 from refold.tokens import counter_for
+from tests.effort import first_of
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SAMPLES = {
@@ -101,7 +102,7 @@ def find_sentence(text: str, at: int) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", first_of(ASKED, 2))
 def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(name: str, tmp_path: Path) -> None:
     """Only a part of a line that is longer than what is shown begins inside it, and then between two words."""
     with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:

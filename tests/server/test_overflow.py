@@ -8,6 +8,7 @@ from refold.errors import ContextOverflow
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
 from refold.testing import fail, say
 from refold.testing.provider_rules import count_input
+from tests.effort import first_of
 from tests.server.running import make_body, make_dialog
 
 KEY = LimitKey("", "anthropic", "m")
@@ -68,21 +69,14 @@ def test_the_room_for_the_answer_is_left_alone_where_a_smaller_context_helps(sta
     assert "x-refold-max-tokens" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    "wire", ["anthropic", *(pytest.param(wire, marks=pytest.mark.slow) for wire in ("openai-chat", "openai-responses"))]
-)
-def test_a_growing_session_is_refused_at_most_twice_whatever_the_upstream_says(start, wire):
+@pytest.mark.parametrize("wire", first_of(("openai-responses", "anthropic", "openai-chat"), 1))
+def test_a_growing_session_is_refused_at_most_twice_and_no_request_goes_out_whole_after_that(start, wire):
     """The scripted Responses interface states no limit, the others do."""
     rig = start(config={"window": 400_000}, window=12_000)
     answers = grow(rig, wire, 40)
     assert [answer.status_code for answer in answers] == [200] * 40
     refused = len(rig.provider.requests) - 40
     assert refused <= 3, refused
-
-
-def test_after_a_learned_limit_no_request_goes_out_whole(start):
-    rig = start(config={"window": 400_000}, window=12_000)
-    grow(rig, "openai-responses", 40)
     # Tokens, not bytes: a record in plain words has more bytes for each of its tokens than the made-up words it covers.
     sizes = [count_input(request.wire, json.loads(request.body)) for request in rig.provider.requests]
     at = next(at for at, size in enumerate(sizes) if size > 12_000)
