@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.agent.models import Chosen, make_chat_model
+from refold.agent.models import Chosen, make_from_endpoint
 from refold.errors import ConfigError
+from refold.llm.choose import Endpoint
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
 from refold.web.room import ChatRoom, Rooms, is_repeating
 
@@ -40,9 +41,9 @@ async def room(tmp_path: Path) -> AsyncIterator[tuple[ChatRoom, ContextCompressi
 
 
 def choose(provider: ScriptedProvider, model: str = "gpt-5") -> Chosen:
-    url = provider.anthropic_url if model.startswith("claude") else provider.openai_url
-    kind = "anthropic" if model.startswith("claude") else "openai"
-    return Chosen(make_chat_model(model, key="k", url=url, provider=kind), "asked for")
+    if model.startswith("claude"):
+        return Chosen(make_from_endpoint(Endpoint(model, "anthropic", provider.anthropic_url, "k")), "asked for")
+    return Chosen(make_from_endpoint(Endpoint(model, "openai", provider.openai_url, "k")), "asked for")
 
 
 async def finish(room: ChatRoom) -> None:

@@ -86,15 +86,12 @@ def _tell_variable(endpoint: Endpoint, values: Mapping[str, str]) -> str:
     return Sentence("{first} and {second} are set", first=names[0], second=names[1])
 
 
-def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str = "") -> ChatModel:
+def make_chat_model(model: str, *, key: str = "", url: str = "") -> ChatModel:
     """Return a model by name; Claude uses Anthropic's API unless another URL is given."""
-    is_claude = normalize_name(model).startswith("claude")
-    speaks = provider or ("anthropic" if is_claude and (not url or "anthropic" in show_url(url)) else "openai")
-    if speaks not in ("openai", "anthropic"):
-        raise ConfigError("provider is {speaks!r}; give openai or anthropic", speaks=speaks[:40])
     if not key and not url:
         raise ConfigError("Agent(model={model!r}) needs key=, or base_url= of a server that wants none", model=model)
-    return make_from_endpoint(Endpoint(model, "anthropic" if speaks == "anthropic" else "openai", url, key))
+    is_claude = normalize_name(model).startswith("claude") and (not url or "anthropic" in show_url(url))
+    return make_from_endpoint(Endpoint(model, "anthropic" if is_claude else "openai", url, key))
 
 
 def find_endpoint(model: ChatModel) -> Endpoint | None:
