@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from refold.errors import FormatError, LedgerError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow, StoredUsage
+from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 
 ODD_NAMES = [
@@ -72,6 +75,21 @@ def test_the_last_changed_session_is_listed_first(ledger: Ledger) -> None:
     send(ledger, ["hello", "again"], session="a", now=NOW + 9)
     assert [row.id for row in ledger.list_sessions()] == ["a", "c", "b"]
     assert [row.id for row in ledger.list_sessions(limit=1, offset=1)] == ["c"]
+
+
+def test_changes_of_one_setting_at_the_same_time_are_all_made(open_ledger: OpenLedger) -> None:
+    ledgers = [open_ledger(), open_ledger()]
+    ledgers[0].open_session(SESSION, NOW)
+
+    def add(number: int) -> bool:
+        return ledgers[number % 2].change_setting(SESSION, "n", lambda before: [*(before or []), number], NOW)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(add, range(24)))
+    row = ledgers[0].read_session(SESSION)
+    assert row is not None
+    assert sorted(row.settings["n"]) == list(range(24))
+    assert not ledgers[0].change_setting("no", "n", str, NOW)
 
 
 def test_settings_are_merged_key_by_key_and_none_takes_one_away(ledger: Ledger) -> None:

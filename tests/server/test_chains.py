@@ -288,6 +288,41 @@ def test_two_answers_of_one_session_at_the_same_time_are_both_stored(start, monk
     wait_for(lambda: read_names(rig, "talk") == {"resp_1", "resp_2"})
 
 
+def test_two_answers_of_one_session_through_two_gateways_are_both_stored(tmp_path, empty_home, stored, monkeypatch):
+    script = answer_by_id()
+    with (
+        start_rig(tmp_path / "work", script, config=SMALL | stored) as one,
+        start_rig(tmp_path / ("other" if stored else "work"), script, config=SMALL | stored) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        monkeypatch.setattr("refold.server.request_memory.time", Together())
+        asked = [pool.submit(ask_named, rig, number) for number, rig in enumerate((one, other))]
+        ids = {answer.result() for answer in asked}
+        wait_for(lambda: read_names(one, "talk") == ids)
+
+
+def ask_named(rig, number):
+    """Ask in a session of a given name; return the id of the response."""
+    body = {"model": "scripted-1", "input": words(number)}
+    return rig.post("openai-responses", body, x_refold_session="talk").json()["id"]
+
+
+FORGED = [7, "x", [7], [{}], [{"id": "resp_x"}], [{"id": ["resp_x"], "count": 1, "last": "", "output": "[]"}]]
+
+
+@pytest.mark.parametrize("forged", [*FORGED, [{"id": "resp_x", "count": 1, "last": "LAST", "output": "{"}]])
+def test_forged_responses_of_an_imported_session_do_not_fail_a_chain(start, forged):
+    rig = start()
+    rig.post("openai-responses", {"model": "scripted-1", "input": "hello"}, x_refold_session="talk")
+    if isinstance(forged, list) and forged[0] and isinstance(forged[0], dict) and forged[0].get("last") == "LAST":
+        forged = [{**forged[0], "last": rig.manager.ledger.read_path("talk").digests[0]}]
+    rig.manager.ledger.update_session("talk", {"settings": {RESPONSES: forged}}, 1.0)
+    chained = {"model": "scripted-1", "input": "more", "previous_response_id": "resp_x"}
+    assert rig.post("openai-responses", chained).status_code != 500
+    assert json.loads(rig.provider.requests[-1].body) == chained
+    assert rig.post("openai-responses", {"model": "scripted-1", "input": "a"}, x_refold_session="talk").is_success
+
+
 def converse(rig, numbers, conversation="", **fields):
     """Ask in a conversation that the provider holds, which begins here unless it is named."""
     with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:

@@ -118,6 +118,14 @@ def test_a_role_that_is_no_role_is_left_to_the_provider_to_refuse(rig, wire, rol
     assert len(rig.provider.requests) == 1
 
 
+@pytest.mark.parametrize("kind", [["message"], {"a": 1}, 3, True, "u" * 10_000])
+@pytest.mark.parametrize("chained", [{}, {"previous_response_id": "resp_x"}])
+def test_an_item_whose_type_is_no_type_is_left_to_the_provider_to_refuse(rig, kind, chained):
+    items = [{"type": kind, "role": "user", "content": "x"}, *HELLO]
+    assert rig.post("openai-responses", make_body("openai-responses", items, **chained)).status_code < 500
+    assert len(rig.provider.requests) == 1
+
+
 @pytest.mark.parametrize("host", ["[evil", "[::1", "a]b", "evil.example", "127.0.0.1.evil.example", "[::g]:1"])
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/api/sessions"])
 def test_a_request_to_another_or_a_malformed_name_is_refused(rig, host, path):

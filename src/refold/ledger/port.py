@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from refold.errors import ConfigError
 
@@ -72,6 +72,13 @@ class Ledger(Protocol):
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None removes a key)."""
+        ...
+
+    def change_setting(self, session_id: str, name: str, change: Callable[[Any], object], now: float) -> bool:
+        """Replace a setting by what ``change`` makes of it, in one transaction; False if there is no such session.
+
+        ``change`` gets None where there is no such setting. It may be called again if the transaction fails.
+        """
         ...
 
     def delete_session(self, session_id: str) -> bool:

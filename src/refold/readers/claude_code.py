@@ -154,11 +154,11 @@ def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]
         follows = messages[at + 1]["content"] if at + 1 < len(messages) else None
         if follows is None:
             return list(blocks)
-        answered = [block.get("tool_use_id") for block in follows if block.get("type") == "tool_result"]
-        return [block for block in blocks if block.get("type") != "tool_use" or block.get("id") in answered]
+        answered = {str(block.get("tool_use_id")) for block in follows if block.get("type") == "tool_result"}
+        return [block for block in blocks if block.get("type") != "tool_use" or str(block.get("id")) in answered]
     before = messages[at - 1]["content"] if at else []
-    called = [block.get("id") for block in before if block.get("type") == "tool_use"]
-    return [block for block in blocks if block.get("type") != "tool_result" or block.get("tool_use_id") in called]
+    called = {str(block.get("id")) for block in before if block.get("type") == "tool_use"}
+    return [block for block in blocks if block.get("type") != "tool_result" or str(block.get("tool_use_id")) in called]
 
 
 def _brings_results(*contents: list[dict[str, Any]]) -> bool:

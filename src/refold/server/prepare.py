@@ -225,11 +225,7 @@ class Preparer:
         if outgoing.reason.code == because.CONVERSATION.code:
             self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
         else:
-
-            def store() -> None:
-                with session.storing:
-                    store_response(manager.ledger, session.id, request, answered, names=names)
-
+            store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
             self._reporter.start(session, store)
 
     @property

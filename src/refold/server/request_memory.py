@@ -457,19 +457,21 @@ def store_response(
 
     ``names`` are its own id and the provider's conversation, each with whether the provider's copy lacks the turn.
     """
-    row = ledger.read_session(session_id)
     output = dump_json(answered.output)
-    if row is None or len(output) > STORED_BYTES_MAX:
+    if len(output) > STORED_BYTES_MAX:
         return
-    stored = row.settings.get(RESPONSES)
     entry = {
         "count": request.count,
         "last": request.digests[-1] if request.digests else request.lead_digests[-1],
         "output": output.decode("utf-8", "surrogatepass"),
     }
     entries = [{"id": name, **entry, **({"detached": True} if lacks else {})} for name, lacks in names.items()]
-    kept = [one for one in (stored if isinstance(stored, list) else []) if one.get("id") not in names]
-    ledger.update_session(session_id, {"settings": {RESPONSES: [*kept, *entries][-STORED_MAX:]}}, time.time())
+
+    def add(stored: object) -> object:
+        kept = [one for one in _list_entries(stored) if one["id"] not in names]
+        return [*kept, *entries][-STORED_MAX:]
+
+    ledger.change_setting(session_id, RESPONSES, add, time.time())
 
 
 def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: int) -> KnownResponse | None:
@@ -485,8 +487,17 @@ def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: i
 
 
 def _find_entry(row: SessionRow, response_id: str) -> dict[str, Any] | None:
-    stored = row.settings.get(RESPONSES)
-    return next((one for one in (stored if isinstance(stored, list) else ()) if one["id"] == response_id), None)
+    return next((one for one in _list_entries(row.settings.get(RESPONSES)) if one["id"] == response_id), None)
+
+
+def _list_entries(stored: object) -> list[dict[str, Any]]:
+    """Return the stored responses; what is not one is left out, as an imported session may hold anything."""
+    kinds = {"id": str, "count": int, "last": str, "output": str}
+    return [
+        one
+        for one in (stored if isinstance(stored, list) else ())
+        if isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in kinds.items())
+    ]
 
 
 def _read_entry(ledger: Ledger, row: SessionRow, response_id: str) -> tuple[KnownResponse, bool] | None:
@@ -500,7 +511,13 @@ def _read_entry(ledger: Ledger, row: SessionRow, response_id: str) -> tuple[Know
     messages = ledger.read_messages(row.id, path.ids[:count])
     if len(messages) < count or any(one.is_forgotten for one in messages):
         return None
-    sent, output = dump_json({"input": [parse_json(one.raw) for one in messages]}), parse_json(entry["output"].encode())
+    try:
+        output = parse_json(entry["output"].encode("utf-8", "surrogatepass"))
+    except Unreadable:
+        return None
+    if not isinstance(output, list):
+        return None
+    sent = dump_json({"input": [parse_json(one.raw) for one in messages]})
     return KnownResponse(sent, output, HELD in row.settings, bool(entry.get("detached"))), count == len(path.ids)
 
 
@@ -527,4 +544,5 @@ def _list_items(given: object) -> list[Any] | None:
 def _can_replay(item: object) -> bool:
     if not isinstance(item, dict):
         return False
-    return (item.get("type") or ("message" if "role" in item else "")) in _REPLAYABLE
+    kind = item.get("type") or ("message" if "role" in item else "")
+    return isinstance(kind, str) and kind in _REPLAYABLE

@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import re
-import threading
 import time
 import unicodedata
 import uuid
@@ -169,7 +168,6 @@ class KnownSession:
     is_stored: bool = False
     synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    storing: threading.Lock = field(default_factory=threading.Lock)  # Held while a setting is read and written back.
     reports: set[asyncio.Task[None]] = field(default_factory=set)
     due: list[ReportedUsage] = field(default_factory=list)
     client: str = ""
@@ -466,10 +464,11 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
 
 def store_parent(ledger: Ledger, session: KnownSession) -> None:
     """Store a session's new parent; one that is not stored yet is stored with it later. Blocks."""
-    row = ledger.read_session(session.id)
-    made = row.settings.get(SETTING) if row is not None else None
-    if isinstance(made, dict):
-        ledger.update_session(session.id, {"settings": {SETTING: {**made, "parent": session.parent}}}, time.time())
+
+    def lead(made: object) -> object:
+        return {**made, "parent": session.parent} if isinstance(made, dict) else made
+
+    ledger.change_setting(session.id, SETTING, lead, time.time())
 
 
 def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:

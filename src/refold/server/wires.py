@@ -86,7 +86,7 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
     for item in items:
         if isinstance(item, dict) and (item.get("type") == "item_reference" or item.keys() == {"id"}):
             return because.PREVIOUS_RESPONSE()
-        if isinstance(item, dict) and item.get("type") in _SEALED:
+        if isinstance(item, dict) and str(item.get("type")) in _SEALED:
             return because.PROVIDER_COMPACTION()
     return NO_REASON
 
@@ -323,7 +323,7 @@ def _list_blocks(message: Any) -> list[Any]:
 
 
 def _takes_mark(block: Any) -> bool:
-    if not isinstance(block, dict) or block.get("type") in _UNMARKED:
+    if not isinstance(block, dict) or str(block.get("type")) in _UNMARKED:
         return False
     return block.get("type") != "text" or bool(block.get("text"))
 

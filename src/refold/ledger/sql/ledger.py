@@ -82,6 +82,16 @@ class SqlLedger(ABC):
             lambda db: session_rows.update_session(db, session_rows.need_session(db, session_id), changes, now)
         )
 
+    def change_setting(self, session_id: str, name: str, change: Callable[[Any], object], now: float) -> bool:
+        def make(db: Database) -> bool:
+            found = session_rows.lock_session(db, session_id)
+            if found is not None:
+                changes = {"settings": {name: change(found.row.settings.get(name))}}
+                session_rows.update_session(db, found, changes, now)
+            return found is not None
+
+        return self._change(make)
+
     def delete_session(self, session_id: str) -> bool:
         def delete(db: Database) -> bool:
             found = session_rows.lock_session(db, session_id)
