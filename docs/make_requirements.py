@@ -16,7 +16,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
 PAGE = DOCS / "requirements.md"
-_IN_NAME = re.compile(r"_s(\d)_(\d+)(?=_|$)")
+_IN_NAME = re.compile(r"_s(\d)_(\d+)(?![^\W_])")
 _CITED = re.compile(r"\bS(\d)\.(\d+)\b")
 INTRODUCTION = """# Requirements
 
@@ -43,7 +43,10 @@ def find_tests(root: Path = TESTS) -> dict[str, dict[str, list[str]]]:
     """Return row → test file → names of its tests; a file that cites a row as a whole has no names."""
     found: dict[str, dict[str, list[str]]] = {}
     for path in sorted(root.rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not (_CITED.search(text) or _IN_NAME.search(text) or _IN_NAME.search(path.stem)):
+            continue
+        tree = ast.parse(text)
         name = path.relative_to(root.parent).as_posix()
         cited = _CITED.findall(ast.get_docstring(tree) or "")
         for document, row in {*cited, *_IN_NAME.findall(path.stem)}:

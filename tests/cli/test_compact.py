@@ -251,6 +251,7 @@ def test_every_line_fits_eighty_columns(shell: Shell, session: Session) -> None:
     assert max(map(len, (explained.err + counted.text).splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error_anyone_sees(shell: Shell, tmp_path: Path) -> None:
     path = shell.write("long.json", json.dumps(make_session(400)))
     piped = subprocess.run(

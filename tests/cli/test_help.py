@@ -80,7 +80,7 @@ def read_terminal(shell: Shell, columns: int, term: str) -> list[str]:
         env={"HOME": str(shell.folder), "LC_ALL": "C.UTF-8", "TERM": term},
         dimensions=(30, columns),
         encoding="utf-8",
-        timeout=60,
+        timeout=240,
     )
     return str(child.read()).splitlines()
 

@@ -16,6 +16,7 @@ from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import open_postgres
 from tests.contract.talk import NOW
 from tests.contract.transfers import FOLDING, OFFLOADING, handle_of, make_step
+from tests.effort import each_once
 from tests.postgres import ON_POSTGRES, own_server, schema_of
 
 # Of each word the index writes only what differs from the one before it, so the last letters are looked for.
@@ -73,8 +74,7 @@ def record(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-@pytest.mark.parametrize("config", [FOLDING, OFFLOADING], ids=["folding", "offloading"])
-@pytest.mark.parametrize("is_whole", [False, True], ids=["messages", "session"])
+@pytest.mark.parametrize(("config", "is_whole"), each_once((FOLDING, OFFLOADING), (False, True)))
 def test_no_byte_of_it_is_left_in_any_file_or_row(
     record: Ledger, tmp_path: Path, config: CompressionConfig, is_whole: bool
 ) -> None:

@@ -265,7 +265,7 @@ def test_of_processes_that_import_one_file_at_once_one_succeeds(place: str, proj
     for importer in importers:
         assert importer.stdout is not None
         assert importer.stdout.readline() == b"ready\n"
-    ended = [importer.communicate(b"go\n", timeout=60) for importer in importers]
+    ended = [importer.communicate(b"go\n", timeout=240) for importer in importers]
     assert sorted(out for out, _ in ended) == [b"imported\n", *[b"refused\n"] * 2], ended
     ledger = open_store(place)
     assert dump_json(export_session(ledger, SESSION)) == content
@@ -286,7 +286,7 @@ def kill_imports(place: str, file: Path, content: bytes, root: Path, rounds: int
         importer.stdin.flush()
         time.sleep(dice.uniform(0, wait_s))
         importer.kill()
-        out, _ = importer.communicate(timeout=60)
+        out, _ = importer.communicate(timeout=240)
         ledger = open_store(place)
         assert ledger.verify() == []
         is_there = ledger.read_session(SESSION) is not None

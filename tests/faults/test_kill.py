@@ -25,7 +25,7 @@ def run_until_killed(file: Path | str, root: Path, delay_s: float) -> list[dict[
         first = worker.stdout.readline()
         time.sleep(delay_s)
         worker.send_signal(signal.SIGKILL)
-        rest, errors = worker.communicate(timeout=60)
+        rest, errors = worker.communicate(timeout=240)
     assert first, errors.decode()
     lines = (first + rest).split(b"\n")
     # The last line may be cut; what stands before it was told whole.

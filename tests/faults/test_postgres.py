@@ -68,7 +68,7 @@ def test_what_a_process_was_told_is_stored_is_there_after_the_server_restarts(
             if not stored[-1]:  # A restart exactly during a commit ends the worker with an error.
                 break
         worker.kill()
-        rest, errors = worker.communicate(timeout=60)
+        rest, errors = worker.communicate(timeout=240)
     if worker.returncode == 1:
         assert b"it is not known whether it was stored, read again" in errors, errors.decode()
     lines = [json.loads(line) for line in (b"".join(stored) + rest).split(b"\n")[:-1]]

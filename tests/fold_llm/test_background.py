@@ -196,7 +196,7 @@ print("ends")
 """
     root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), root], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, str(tmp_path), root], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.stdout, done.returncode) == ("ends\n", 0), done.stderr
     manager = manage(tmp_path, Gate())

@@ -27,8 +27,8 @@ BOUNDED = {
 }
 
 
-# Every twelfth pattern in ``make test``, and all of them in ``make test-slow``.
-some_or_all = pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+# Every thirtieth pattern in ``make test``, and all of them in ``make test-slow``.
+some_or_all = pytest.mark.parametrize("step", [30, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 
 
 @some_or_all

@@ -3,7 +3,7 @@
 import gc
 import json
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -22,7 +22,6 @@ from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
-from tests.effort import is_quick
 from tests.hostile.patterns import find_growth
 
 TEXTS: dict[str, Callable[[int], str]] = {
@@ -98,17 +97,27 @@ SCANNERS: dict[str, Callable[[str], object]] = {
 }
 
 
+ALL = pytest.param(True, marks=pytest.mark.slow)
+some_or_all = pytest.mark.parametrize("is_all", [False, ALL], ids=["some", "all"])
+
+
+def choose(kinds: Iterable[str], at: int, is_all: bool) -> list[str]:
+    """Return every kind, or two in `make test`, others for each ``at``."""
+    listed = list(kinds)
+    return listed if is_all else [listed[(at * 2 + more) % len(listed)] for more in range(2)]
+
+
+@some_or_all
 @pytest.mark.parametrize("name", SCANNERS)
-def test_a_scanner_is_linear(name: str) -> None:
-    # Each scanner on every sixth kind in `make test`, another sixth for the next one.
-    first, step = (list(SCANNERS).index(name) % 6, 6) if is_quick() else (0, 1)
-    kinds = list(TEXTS.items())[first::step]
-    faults = {kind: growth for kind, write in kinds if (growth := find_growth(SCANNERS[name], write))}
+def test_a_scanner_is_linear(name: str, is_all: bool) -> None:
+    kinds = choose(TEXTS, list(SCANNERS).index(name), is_all)
+    faults = {kind: growth for kind in kinds if (growth := find_growth(SCANNERS[name], TEXTS[kind]))}
     assert faults == {}
 
 
+@some_or_all
 @pytest.mark.parametrize("make", [_result, _older, _call], ids=["a tool's output", "an older answer", "arguments"])
-def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[dict[str, Any]]], is_all: bool) -> None:
     def run(text: str) -> object:
         try:
             return refold.compress(make(text), 1_500)
@@ -116,7 +125,8 @@ def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[d
             return None  # Refused is quick as well.
 
     kinds = ("newlines", "quotes and backslashes", "errors", "records", "checkboxes", "log", "one letter", "Chinese")
-    faults = {kind: growth for kind in kinds if (growth := find_growth(run, TEXTS[kind]))}
+    chosen = choose(kinds, (_result, _older, _call).index(make), is_all)
+    faults = {kind: growth for kind in chosen if (growth := find_growth(run, TEXTS[kind]))}
     assert faults == {}
 
 

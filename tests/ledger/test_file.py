@@ -109,7 +109,7 @@ assert ledger.verify() == []
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_ledger_opened_before_a_fork_serves_parent_and_children(tmp_path: Path, project_root: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path / "ledger.db")]
-    ran = subprocess.run(command, cwd=project_root, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=project_root, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr
     after = SqliteLedger(tmp_path / "ledger.db")
     assert [row.messages for row in after.list_sessions()] == [19] * 4

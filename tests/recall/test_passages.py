@@ -115,7 +115,8 @@ def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(na
     for question, tokens_max in product(asked, (None, 300)):
         for one in manager.recall("s", question, tokens_max=tokens_max):
             text = manager.expand("s", one.handle)
-            places = [at for at in range(len(text)) if text.startswith(one.text[:40], at) and one.text in text[at:]]
+            begins = (found.start() for found in re.finditer(f"(?={re.escape(one.text[:40])})", text))
+            places = [at for at in begins if one.text in text[at:]]
             start, stop = find_sentence(text, places[0])
             is_part = stop - start > len(one.text) and not is_inside_word(text, places[0])
             assert is_part or any(begins_well(text, at) for at in places), text[max(0, places[0] - 40) :][:80]

@@ -48,7 +48,7 @@ def test_two_processes_that_index_while_a_third_appends_index_every_message_once
         say_many(workspace, 20, 400 + 20 * at)
         workspace.find("s", f"number{at}")
     for other in others:
-        out, _ = other.communicate(timeout=60)
+        out, _ = other.communicate(timeout=240)
         assert (other.returncode, out.split()[-1]) == (0, "done")
     assert workspace.find("s", "number599")[0] == "message number599 with some words"
     assert workspace.recall.verify_index() == []

@@ -61,7 +61,9 @@ def test_where_the_provider_is_asked_to_compact_it_does_and_the_answer_says_so(s
     ("wire", "management"),
     [
         ("anthropic", {"edits": [{"type": "compact_20260112"}]}),
-        ("openai-responses", [{"type": "compaction", "compact_threshold": 200_000}]),
+        pytest.param(
+            "openai-responses", [{"type": "compaction", "compact_threshold": 200_000}], marks=pytest.mark.slow
+        ),
     ],
 )
 def test_where_the_provider_was_asked_to_compact_and_refuses_all_the_same_refold_takes_over(start, wire, management):
