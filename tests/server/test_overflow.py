@@ -178,6 +178,23 @@ def test_a_refusal_whose_words_stood_in_the_request_teaches_nothing():
     assert limits.find(KEY) == NO_LIMITS
 
 
+def test_a_refusal_that_quotes_the_request_does_not_shrink_what_was_accepted_before(start):
+    quoted = "This model's maximum context length is 1200 tokens. However, your messages resulted in 6000 tokens"
+
+    def answer(request):
+        said = request.json.get("user")
+        return fail(400, f"Invalid value: '{said}'.") if said else say("ok")
+
+    rig = start(answer)
+    body = make_body("openai-chat", make_dialog(20))
+    assert rig.post("openai-chat", body).status_code == 200
+    refused = rig.post("openai-chat", {**body, "user": quoted})
+    assert (refused.status_code, len(rig.provider.requests)) == (400, 2)
+    again = rig.post("openai-chat", body)
+    assert again.headers["x-refold-reason"] == "unchanged"
+    assert rig.provider.requests[-1].json["messages"] == body["messages"]
+
+
 def test_the_number_of_limits_is_bounded(monkeypatch):
     monkeypatch.setattr("refold.server.overflow.ENTRIES_MAX", 10)
     limits = LearnedLimits()

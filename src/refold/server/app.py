@@ -24,7 +24,7 @@ from refold.conversation import because
 from refold.llm.choose import name_conversation
 from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
-from refold.server.auth import Caller, KeyRing, hide_keys
+from refold.server.auth import Caller, KeyRing, contains_key, hide_keys
 from refold.server.beacon import PATH as RUNS
 from refold.server.beacon import Beacon, lit, make_beacon
 from refold.server.gateway import Gateway
@@ -216,12 +216,16 @@ class Application:
             await self._show_page(scope, receive, send)
             return
         refusal, caller = self._admit(scope["method"], headers)
+        raw = scope.get("raw_path") or path.encode()
+        is_misplaced = caller is not None and contains_key(raw)
+        if is_misplaced:
+            refusal, caller = "a key of this gateway must not be part of a path", None
         name_owner(caller.tenant if caller is not None else "")
         if path == RUNS:
             await self._identify(scope, caller, send)
         elif caller is None:
             side = find_side(path, bool(find_header(headers, b"anthropic-version")))
-            status = 401 if self.keys.is_required else 403
+            status = 401 if self.keys.is_required and not is_misplaced else 403
             own = [("reason", because.REFUSED_REQUEST(detail=refusal).to_header())]
             await send_json(send, status, write_error(side, status, f"refold: {refusal}"), own)
         elif run and path == "/":
@@ -231,7 +235,6 @@ class Application:
             with self.gateway.count(caller.tenant):
                 await self._ask_interface(scope, receive, send)
         else:
-            raw = scope.get("raw_path") or path.encode()
             asked = Asked(
                 scope["method"],
                 raw.decode("latin-1"),

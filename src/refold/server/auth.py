@@ -29,7 +29,7 @@ _ID_CHARS = 8
 _LOOK_AGAIN_S = 0.5
 _PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
 # A key anywhere in a text: 32 random bytes in base64.
-_KEY = re.compile(rb"rk-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
+_KEY = re.compile(rb"rk-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class KeyRing:
 
     def identify(self, headers: Headers) -> Caller | None:
         """Return the caller; None if a key is required and no valid one was sent."""
-        drop = frozenset(name for name, value in headers if b"rk-" in value and _KEY.search(value))
+        drop = frozenset(name for name, value in headers if contains_key(value))
         if not self.is_required:
             return Caller("", drop)
         for place in _PLACES:
@@ -170,11 +170,18 @@ class KeyRing:
             self._by_hash = {}
 
 
+def contains_key(text: bytes) -> bool:
+    """Tell whether a gateway key is in a text, in whichever spelling: percent-encoded, in other letters."""
+    if b"%" in text:
+        text = unquote_to_bytes(text)
+    return b"rk-" in text.lower() and _KEY.search(text) is not None
+
+
 def hide_keys(query: bytes) -> bytes:
     """Return a query without the parameters that contain a gateway key."""
-    if b"rk-" not in query:
+    if not contains_key(query):
         return query
-    return b"&".join(one for one in query.split(b"&") if not _KEY.search(unquote_to_bytes(one)))
+    return b"&".join(one for one in query.split(b"&") if not contains_key(one))
 
 
 def hash_key(key: str) -> str:

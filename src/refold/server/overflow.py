@@ -248,16 +248,17 @@ class OverflowRecovery:
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or retry >= RETRIES_MAX:
             return None
-        if overflow.is_quoted and not outgoing.tokens_after:
-            return None  # The error repeats the request's own words, and nothing else says that it is too long.
         key = find_limit_key(session, request)
+        is_last = retry == RETRIES_MAX - 1
+        if overflow.is_quoted and (is_last or outgoing.tokens_after <= self._limits.find_accepted(key)):
+            return None  # The error repeats the request's own words, and nothing else says that it is too long.
         self._learn(key, outgoing, request, overflow)
         lowered = self._lower_answer(key, outgoing, request)
         if lowered is not None:
             return replace(lowered, reason=because.RETRIED())
         limits = self._choose(key, outgoing, request, overflow, retry)
         again = await self._preparer.prepare_again(outgoing, original, limits)
-        again = self.fit_output(again, is_last=retry == RETRIES_MAX - 1)
+        again = self.fit_output(again, is_last=is_last)
         is_smaller = 0 < again.tokens_after < (outgoing.tokens_after or again.tokens_after + 1)
         if again.output is None and not (is_smaller and again.edits):
             return None
