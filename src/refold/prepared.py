@@ -164,11 +164,9 @@ def find_summary(items: Iterable[Item]) -> str | None:
 
 def note_model(model: str | None, window: int, *, is_given: bool = False) -> list[Reason]:
     """Return the note of a report that says which window is assumed; none if the model or the window is known."""
-    if model:
-        if model_info(model).is_known:
-            return []
-        return [because.MODEL_UNKNOWN(model=model, window=window)]
-    return [] if is_given else [because.MODEL_UNNAMED(window=window)]
+    if is_given or (model and model_info(model).is_known):
+        return []
+    return [because.MODEL_UNKNOWN(model=model, window=window) if model else because.MODEL_UNNAMED(window=window)]
 
 
 def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:

@@ -82,8 +82,8 @@ class ChatAgent:
             **({"name": "T-42"} if self.setup.metadata else {}),
         }
 
-    def read_metadata(self) -> Mapping[str, str]:
-        return {"ticket": next(m["name"] for m in self.history if isinstance(m, dict) and m["role"] == "user")}
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [{"ticket": message.get("name")} for message in messages]
 
     def ask(self) -> Any:
         return self.client.chat.completions.create(

@@ -1,6 +1,26 @@
-"""Puts a streamed chat completion together, as an application does."""
+"""Reads what passes between a framework and its model: the pieces of an answer, the messages of a request."""
 
+import functools
+import inspect
+import types
 from typing import Any
+
+
+def watch_method(thing: Any, method: str) -> list[Any]:
+    """Return a list that holds the messages of the last call of an object's method."""
+    sent: list[Any] = []
+    kind = type(thing)
+    inner = getattr(kind, method)
+    signature = inspect.signature(inner)
+
+    @functools.wraps(inner)
+    def watched(*given: Any, **options: Any) -> Any:
+        sent[:] = signature.bind(*given, **options).arguments["messages"]
+        return inner(*given, **options)
+
+    made = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update({method: watched}))
+    object.__setattr__(thing, "__class__", made)
+    return sent
 
 
 def gather_chat(chunks: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class ModelAdapter(MethodAdapter):
     methods: ClassVar = {"ask": "call", "ask_later": "call_async"}
 
     def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"system": options["question"]}
+        return {**super().read_request(owner, options), "system": options["question"]}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:
         return lambda answer: ModelReply([{"role": "assistant", "content": answer}])
@@ -60,7 +60,11 @@ def test_a_method_sends_what_fits_wherever_its_messages_are_and_the_answer_is_st
     assert answer == f"{len(model.seen)} messages!"
     assert len(model.seen) < len(history)
     assert [m["content"] for m in model.refold.messages()[-2:]] == ["And now?", answer]
-    assert model.ask("Why?", history=history).endswith("messages")
+    assert model.ask("Why?", history=history, unknown=None).endswith("messages")
+    with pytest.raises(TypeError, match="unknown"):
+        model.ask("Why?", history=history, unknown=1)
+    model.ask("Why?", "And then?")
+    assert model.seen[-1] == {"role": "user", "content": "And then?"}
     assert isinstance(model, Model)
     assert not hasattr(plain, "refold")
     with pytest.raises(ConfigError, match="object cannot be wrapped: it has no method 'ask'"):
@@ -72,7 +76,7 @@ def test_an_adapter_that_lacks_a_reader_says_so_when_it_is_made(tmp_path: Path) 
     class Half(MethodAdapter):
         methods: ClassVar = {"ask": "call"}
 
-    with pytest.raises(TypeError, match="read_request"):
+    with pytest.raises(TypeError, match="watch"):
         Half("s1", workspace=tmp_path)  # type: ignore[abstract]
 
 

@@ -27,7 +27,6 @@ from google.adk.models.lite_llm import LiteLlm
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from refold.formats import MessageSource
 from refold.integrations.adk import AdkCodec, RefoldPlugin
 
 
@@ -80,14 +79,13 @@ class AdkAgent:
         return self.events
 
     def load_view(self, messages: list[Any]) -> None:
-        contents = [AdkCodec().from_raw(raw, MessageSource((), "whole")) for raw in messages if raw["role"] != "system"]
         self.events = [
             Event(author="reader" if content.role == "model" else "user", content=content, invocation_id="view")
-            for content in contents
+            for content in messages
         ]
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        return next(part.part_metadata for one in self.sent for part in one.parts or () if part.part_metadata)
+    def read_metadata(self, messages: list[Any]) -> list[Any]:
+        return [part.part_metadata for content in messages for part in content.parts or ()]
 
     async def close(self) -> None:
         await self.runner.close()
@@ -106,7 +104,7 @@ class AdkDriver:
 
 class AdkClaudeDriver(AdkDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {"view": "the view is in Anthropic's format, the history in the kit's"}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [AdkDriver, AdkClaudeDriver], ids=lambda one: one.wire)

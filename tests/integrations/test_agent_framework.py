@@ -19,8 +19,7 @@ from agent_framework import Agent, ChatMiddleware, Content, Message, tool
 from agent_framework.openai import OpenAIChatCompletionClient
 from openai import AsyncOpenAI
 
-from refold.formats import MessageSource
-from refold.integrations.agent_framework import AgentFrameworkCodec, RefoldChatMiddleware
+from refold.integrations.agent_framework import RefoldChatMiddleware
 
 
 class Watch(ChatMiddleware):
@@ -81,11 +80,14 @@ class FrameworkAgent:
         return copy.deepcopy(self.history)
 
     def load_view(self, messages: list[Any]) -> None:
-        codec = AgentFrameworkCodec()
-        self.history = [codec.from_raw(raw, MessageSource((), "whole")) for raw in messages]
+        self.history = messages
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        return next(one.additional_properties for one in self.watch.sent if "ticket" in one.additional_properties)
+    @property
+    def sent(self) -> list[Any]:
+        return self.watch.sent
+
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [message.additional_properties for message in messages]
 
     async def close(self) -> None:
         await self.client.close()
@@ -118,9 +120,7 @@ class ClaudeFrameworkAgent(FrameworkAgent):
 
 class ClaudeFrameworkDriver(FrameworkDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {
-        "view": "the view is in Anthropic's format, the history in the framework's",
-    }
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
     def make_agent(self, setup: AgentSetup) -> Any:
         return ClaudeFrameworkAgent(setup)

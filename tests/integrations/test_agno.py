@@ -14,6 +14,7 @@ import pytest
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("agno", reason="needs agno: make integrations")
@@ -26,8 +27,7 @@ from agno.models.anthropic import Claude
 from agno.models.message import Message
 from agno.models.openai import OpenAIChat
 
-from refold.formats import MessageSource
-from refold.integrations.agno import AgnoCodec, wrap_model
+from refold.integrations.agno import wrap_model
 
 
 class AgnoAgent:
@@ -39,6 +39,7 @@ class AgnoAgent:
             model: Any = Claude(id=setup.model, api_key="any", max_tokens=500, client_params=client)
         else:
             model = OpenAIChat(id=setup.model, base_url=setup.url, api_key="any", max_tokens=500, max_retries=0)
+        self.sent = watch_method(model, "invoke")
         self.model = wrap_model(
             model, setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve
         )
@@ -71,11 +72,10 @@ class AgnoAgent:
         return self.history
 
     def load_view(self, messages: list[Any]) -> None:
-        codec = AgnoCodec()
-        self.history = [codec.from_raw(raw, MessageSource((), "whole")) for raw in messages if raw["role"] != "system"]
+        self.history = [message for message in messages if message.role != "system"]
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        return next({"ticket": one.ticket} for one in self.history if hasattr(one, "ticket"))
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [{"ticket": getattr(message, "ticket", None)} for message in messages]
 
     def close(self) -> None:
         self.model.refold.manager.close()
@@ -93,9 +93,7 @@ class AgnoDriver:
 
 class AgnoClaudeDriver(AgnoDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {
-        "view": "the view is in Anthropic's format, the history in Agno's",
-    }
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [AgnoDriver, AgnoClaudeDriver], ids=lambda one: one.wire)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("autogen_agentchat", reason="needs autogen-agentchat: make integrations")
@@ -23,8 +24,7 @@ from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.tools import FunctionTool
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
-from refold.formats import MessageSource
-from refold.integrations.autogen import AutoGenCodec, RefoldContext, wrap_client
+from refold.integrations.autogen import RefoldContext, wrap_client
 
 INFO = {"vision": True, "function_calling": True, "json_output": True, "family": "gpt-4o", "structured_output": True}
 
@@ -43,6 +43,7 @@ class AutoGenAgent:
             model_info=INFO,
             include_name_in_message=False,
         )
+        self.sent = watch_method(self.inner, "create")
         self.tools: list[Any] = [FunctionTool(tool, tool.__doc__ or "") for tool in setup.tools]
         self.client, self.context = self.plug(self.inner)
         if setup.has_context_tools:
@@ -78,8 +79,7 @@ class AutoGenAgent:
         return self.context._messages
 
     def load_view(self, messages: list[Any]) -> None:
-        codec = AutoGenCodec()
-        self.context._messages = [codec.from_raw(raw, MessageSource((), "whole")) for raw in messages]
+        self.context._messages = messages
 
     async def close(self) -> None:
         await self.client.close()

@@ -13,6 +13,7 @@ import pytest
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
 if find_spec("crewai") is None:
@@ -37,9 +38,9 @@ class CrewAgent:
     def __init__(self, setup: AgentSetup) -> None:
         self.setup = setup
         self.history: list[Any] = list(setup.saved or [])
-        self.llm = wrap_llm(
-            make_llm(setup), setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve
-        )
+        inner = make_llm(setup)
+        self.sent = watch_method(inner, "call")
+        self.llm = wrap_llm(inner, setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve)
         tools = [make_crew_tool(one.__name__)(one) for one in setup.tools]
         tools += self.llm.refold.tools("crewai") if setup.has_context_tools else []
         # The same call with the same arguments may come again; CrewAI would answer it from its cache.
@@ -93,7 +94,6 @@ class CrewClaudeDriver(CrewDriver):
     unsupported: ClassVar[Mapping[str, str]] = {
         **CrewDriver.unsupported,
         "thinking": "CrewAI keeps thinking inside its LLM; its messages do not carry it",
-        "view": "the view is in Anthropic's format, the history in OpenAI's",
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from refold.errors import ConfigError
 from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("haystack", reason="needs haystack-ai: make integrations")
@@ -50,8 +51,10 @@ class HaystackAgent:
     def __init__(self, setup: AgentSetup) -> None:
         self.setup = setup
         self.history: list[ChatMessage] = list(setup.saved or [])
+        inner = make_generator(setup)
+        self.sent = watch_method(inner, "run")
         self.generator = RefoldChatGenerator(
-            make_generator(setup),
+            inner,
             setup.session,
             workspace=str(setup.workspace),
             window=setup.window,
@@ -87,11 +90,10 @@ class HaystackAgent:
         return self.history
 
     def load_view(self, messages: list[Any]) -> None:
-        self.history = [ChatMessage.from_openai_dict_format(message) for message in messages]
+        self.history = messages
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        sent = self.generator.refold.prepare(self.history).messages
-        return next(one.meta for one in sent if one.role == "user")
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [message.meta for message in messages]
 
     def close(self) -> None:
         self.generator.refold.manager.close()
@@ -109,7 +111,7 @@ class HaystackDriver:
 
 class HaystackClaudeDriver(HaystackDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {"view": "the view is in Anthropic's format, the history in Haystack's"}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [HaystackDriver, HaystackClaudeDriver], ids=lambda one: one.wire)

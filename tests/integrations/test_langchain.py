@@ -16,11 +16,25 @@ pytest.importorskip("langchain_openai")
 pytest.importorskip("langchain_anthropic")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 
 from refold.integrations.langchain import RefoldMiddleware
+
+
+class Watch(AgentMiddleware):
+    """Keeps the messages that were sent last."""
+
+    sent: ClassVar[list[Any]] = []
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        self.sent[:] = request.messages
+        return handler(request)
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        return await handler(request)
 
 
 class LangChainAgent:
@@ -42,7 +56,8 @@ class LangChainAgent:
             window=setup.window,
             reserve=setup.reserve,
         )
-        self.agent = create_agent(model, list(setup.tools), middleware=[self.middleware])
+        self.agent = create_agent(model, list(setup.tools), middleware=[self.middleware, Watch()])
+        self.sent = Watch.sent
 
     def run(self, text: str, image: str = "") -> Any:
         parts = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": image}}]
@@ -78,8 +93,8 @@ class LangChainAgent:
     def load_view(self, messages: list[Any]) -> None:
         self.history = list(messages)
 
-    def read_metadata(self) -> Mapping[str, str]:
-        return next(one.additional_kwargs for one in self.history if isinstance(one, HumanMessage))
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [message.additional_kwargs for message in messages]
 
     def close(self) -> None:
         self.middleware.refold.manager.close()
@@ -97,7 +112,7 @@ class LangChainDriver:
 
 class LangChainClaudeDriver(LangChainDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {"view": "the view is in Anthropic's format, the history in LangChain's"}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [LangChainDriver, LangChainClaudeDriver], ids=lambda one: one.wire)

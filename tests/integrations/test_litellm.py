@@ -93,8 +93,8 @@ class LiteLLMAgent:
     def load_view(self, messages: list[Any]) -> None:
         self.history = list(messages)
 
-    def read_metadata(self) -> Mapping[str, str]:
-        return {"ticket": next(one["name"] for one in self.history if one["role"] == "user")}
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [{"ticket": message.get("name")} for message in messages]
 
     def close(self) -> None:
         self.session.manager.close()

@@ -11,6 +11,7 @@ import pytest
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("llama_index.llms.openai", reason="needs llama-index-llms-openai: make integrations")
@@ -46,9 +47,9 @@ class LlamaAgent:
     def __init__(self, setup: AgentSetup) -> None:
         self.setup = setup
         self.history: list[ChatMessage] = list(setup.saved or [])
-        self.llm = wrap_llm(
-            make_llm(setup), setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve
-        )
+        inner = make_llm(setup)
+        self.sent = watch_method(inner, "chat")
+        self.llm = wrap_llm(inner, setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve)
         self.tools = [FunctionTool.from_defaults(tool) for tool in setup.tools]
         self.tools += self.llm.refold.tools("llama_index") if setup.has_context_tools else []
 
@@ -87,9 +88,11 @@ class LlamaAgent:
     def save(self) -> Any:
         return self.history
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        sent = self.llm.refold.prepare(self.history).messages
-        return next(one.additional_kwargs for one in sent if one.role == "user")
+    def load_view(self, messages: list[Any]) -> None:
+        self.history = messages
+
+    def read_metadata(self, messages: list[Any]) -> list[Mapping[str, Any]]:
+        return [message.additional_kwargs for message in messages]
 
     def close(self) -> None:
         self.llm.refold.manager.close()
@@ -99,7 +102,6 @@ class LlamaDriver:
     wire = "openai-chat"
     unsupported: ClassVar[Mapping[str, str]] = {
         "thinking": "chat completions do not carry thinking with a signature",
-        "view": "the history is LlamaIndex's own; a view is never fed back",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:
@@ -108,7 +110,7 @@ class LlamaDriver:
 
 class LlamaClaudeDriver(LlamaDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {"view": "the history is LlamaIndex's own; a view is never fed back"}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [LlamaDriver, LlamaClaudeDriver], ids=lambda one: one.wire)

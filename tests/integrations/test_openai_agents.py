@@ -50,6 +50,10 @@ class SdkAgent:
     def save(self) -> Any:
         return None  # The session itself is the history.
 
+    async def load_view(self, messages: list[Any]) -> None:
+        await self.session.clear_session()
+        await self.session.add_items(messages)
+
     async def close(self) -> None:
         await self.client.close()
         self.session.refold.manager.close()
@@ -59,7 +63,6 @@ class AgentsDriver:
     wire = "openai-responses"
     unsupported: ClassVar[Mapping[str, str]] = {
         "metadata": "an item of this interface has no field for any",
-        "view": "the session is the history; a view is never fed back",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:

@@ -44,7 +44,7 @@ def test_the_example_of_a_page_runs(name: str, project_root: Path, tmp_path: Pat
             "HOME": str(tmp_path),
         }
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr[-3_000:]
         # CrewAI draws panels around the run.

@@ -85,8 +85,15 @@ class PydanticAgent:
     def save(self) -> Any:
         return self.history
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        return next(one.metadata for one in self.refold.sent if isinstance(one, ModelRequest) and one.metadata)
+    @property
+    def sent(self) -> list[Any]:
+        return list(self.refold.sent)
+
+    def load_view(self, messages: list[Any]) -> None:
+        self.history = messages
+
+    def read_metadata(self, messages: list[Any]) -> list[Any]:
+        return [message.metadata for message in messages]
 
     async def close(self) -> None:
         await self.client.close()
@@ -97,7 +104,6 @@ class PydanticDriver:
     wire = "openai-chat"
     unsupported: ClassVar[Mapping[str, str]] = {
         "thinking": "chat completions do not carry thinking with a signature",
-        "view": "the history is Pydantic AI's own; a view is never fed back",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:
@@ -106,7 +112,7 @@ class PydanticDriver:
 
 class PydanticClaudeDriver(PydanticDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {"view": "the history is Pydantic AI's own; a view is never fed back"}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [PydanticDriver, PydanticClaudeDriver], ids=lambda one: one.wire)

@@ -19,8 +19,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models.anthropic import AnthropicModel
 from strands.models.openai import OpenAIModel
 
-from refold.formats import MessageSource
-from refold.integrations.strands import RefoldAgentPlugin, StrandsCodec
+from refold.integrations.strands import RefoldAgentPlugin
 
 
 class StrandsAgent:
@@ -80,13 +79,10 @@ class StrandsAgent:
         return self.agent.messages
 
     def load_view(self, messages: list[Any]) -> None:
-        codec = StrandsCodec()
-        self.agent.messages = [
-            codec.from_raw(raw, MessageSource((), "whole")) for raw in messages if raw["role"] != "system"
-        ]
+        self.agent.messages = messages
 
-    def read_metadata(self) -> Mapping[str, Any]:
-        return next(one["metadata"]["custom"] for one in self.sent if one.get("metadata", {}).get("custom"))
+    def read_metadata(self, messages: list[Any]) -> list[Any]:
+        return [message.get("metadata", {}).get("custom") for message in messages]
 
     def close(self) -> None:
         self.plugin.manager.close()
@@ -108,9 +104,7 @@ class StrandsDriver:
 
 class StrandsClaudeDriver(StrandsDriver):
     wire = "anthropic"
-    unsupported: ClassVar[Mapping[str, str]] = {
-        "view": "the view is in Anthropic's format, the history in Strands'",
-    }
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
 
 @pytest.mark.parametrize("driver", [StrandsDriver, StrandsClaudeDriver], ids=lambda one: one.wire)

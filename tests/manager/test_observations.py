@@ -153,3 +153,48 @@ def test_a_session_is_found_by_its_history(tmp_path: Path) -> None:
         assert manager.find_session(history[:2]) == name
     assert manager.find_session([{"role": "user", "content": "Open the window."}]) is None
     assert manager.find_session(made["red"][:1]) is None, "before an answer nothing tells the two apart"
+
+
+def test_a_session_is_found_by_a_record_that_replaced_its_beginning(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    history: list[dict[str, Any]] = []
+    for n in range(12):
+        history += [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"{n} " + "word " * 300}]
+    history.append({"role": "user", "content": "Go on."})
+    view = manager.prepare_context_sync("s1", history).messages
+    at = next(at for at, message in enumerate(view) if message not in history)
+    assert manager.find_session(view[at:]) == "s1"
+    quoted = {"role": "user", "content": f"What is this? {view[at]['content']}"}
+    assert manager.find_session([quoted]) is None
+
+
+def test_a_view_that_replaces_a_stored_history_is_stored_as_the_originals(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1")
+    history: list[dict[str, Any]] = []
+    for n in range(12):
+        history += [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"{n} " + "word " * 300}]
+    history.append({"role": "user", "content": "Go on."})
+    view = session.prepare(history).messages
+    assert view != history
+    session.append([{"role": "assistant", "content": "Well."}, view[0], *(m for m in view if m not in history)])
+    assert session.messages()[len(history) :] == [{"role": "assistant", "content": "Well."}, view[0]]
+    session.truncate(0)
+    session.append(view)
+    assert session.messages() == history
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_record_that_a_library_joined_to_the_next_message_is_recognised(is_text: bool, tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1", format="openai-chat")
+    history: list[dict[str, Any]] = []
+    for n in range(12):
+        history += [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"{n} " + "word " * 300}]
+    view = session.prepare([*history, {"role": "user", "content": "Go on."}]).messages
+    at = next(at for at, message in enumerate(view) if message not in history)
+    texts = [view[at]["content"], "And then?"]
+    joined = "\n\n".join(texts) if is_text else [{"type": "text", "text": text} for text in texts]
+    sent = session.prepare([*view[:at], {"role": "user", "content": joined}]).messages
+    stored = [message["content"] for message in session.messages()]
+    assert not any("⟦" in text for text in stored)
+    assert [text for text in stored if "And then?" in text] == ["And then?"]
+    assert len(str(sent)) < 2 * len(str(view))

@@ -165,9 +165,13 @@ def test_the_budget_is_that_of_the_model_at_hand(tmp_path: Path) -> None:
 
 
 def test_an_unknown_model_is_told(tmp_path: Path) -> None:
-    prepared = open_manager(tmp_path, CompressionConfig()).prepare_context_sync("s1", chat(2), model="nobody-7b")
+    manager = open_manager(tmp_path, CompressionConfig())
+    prepared = manager.prepare_context_sync("s1", chat(2), model="nobody-7b")
     assert prepared.report is not None
     assert any("'nobody-7b' is not known" in str(note) for note in prepared.report.notes)
+    stated = manager.prepare_context_sync("s1", chat(2), model="nobody-7b", window=8_000)
+    assert stated.report is not None
+    assert stated.report.notes == ()
 
 
 def test_a_client_that_edits_its_last_message_forks_and_the_rest_keeps_its_folds(tmp_path: Path) -> None:

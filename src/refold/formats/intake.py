@@ -119,13 +119,26 @@ class Intake:
         return MessageSource(positions, source.kind, tuple(given[at] for at in positions if at < len(given)))
 
 
+# The SDKs' values for an argument that was not given.
+_ABSENT = ("Omit", "NotGiven")
+_OUTPUT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+
+
+def read_output_limit(body: object) -> int | None:
+    """Return how many tokens a request body asks for its answer at most; None if it does not say."""
+    if not isinstance(body, Mapping):
+        return None
+    return next((body[name] for name in _OUTPUT_FIELDS if isinstance(body.get(name), int)), None)
+
+
 def read_intake(messages: object, codec: Codec | None = None) -> Intake:
     """Read a caller's messages; raise a FormatError that names the remedy for any other value."""
     if messages is None:
         return Intake(codec=codec)
     body: Mapping[str, Any] | None = None
     if isinstance(messages, Mapping):
-        body, messages = messages, _open_body(messages)
+        body = {name: value for name, value in messages.items() if type(value).__name__ not in _ABSENT}
+        messages = _open_body(body)
     given = _list_given(messages)
     if codec is not None:
         raws: list[object] = []

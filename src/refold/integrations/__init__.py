@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
-from refold.formats import Codec
+from refold.formats import Codec, MessageSource
+from refold.integrations.parts import At
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 from refold.prepared import PreparedContext
@@ -110,22 +111,21 @@ class MethodAdapter(Adapter, ABC):
 
     ``methods`` says for each method which of a session's methods runs it: ``call``, ``call_async``, ``stream``,
     ``stream_async``, or ``open_stream`` for a coroutine function that returns an async stream. ``argument`` is the
-    name of the argument that has the messages.
+    name of the argument that has the messages; a text there is one of the user's. ``model`` is where the object has
+    the name of its model.
     """
 
     methods: ClassVar[Mapping[str, str]]
     argument: ClassVar[str] = "messages"
+    model: ClassVar[str] = "model"
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:  # noqa: ARG002 - for subclasses
         """Return the session of a call; None for one that is no part of a conversation."""
         return self.session_for()
 
-    @abstractmethod
     def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a call sends beside its messages, as ``session.prepare`` takes it; ``options`` are its arguments.
-
-        ``messages`` may be among it, if the argument is no list of messages.
-        """
+        """Return what a call with these arguments sends beside its messages, as ``session.prepare`` takes it."""
+        return {"tools": options.get("tools"), "model": At(self.model).take(owner)}
 
     @abstractmethod
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -155,9 +155,16 @@ class MethodAdapter(Adapter, ABC):
 
     def _fit_method(self, method: Callable[..., Any], how: str) -> Callable[..., Any]:
         signature = inspect.signature(method)
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
         def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            bound = signature.bind(*given, **options)
+            # An argument that is None is as good as absent for a method that does not take it.
+            known = {
+                name: one
+                for name, one in options.items()
+                if one is not None or takes_any or name in signature.parameters
+            }
+            bound = signature.bind(*given, **known)
             options = {**options, **bound.arguments}
             session = self.find_session(options)
             if session is None:
@@ -170,7 +177,8 @@ class MethodAdapter(Adapter, ABC):
             return getattr(session, "stream_async" if how == "open_stream" else how)(
                 send,
                 reply=self.watch(given[0], options),
-                **{"messages": options[self.argument], **self.read_request(given[0], options)},
+                messages=self._list_messages(options[self.argument]),
+                **self.read_request(given[0], options),
             )
 
         def fitted(*given: Any, **options: Any) -> Any:
@@ -182,3 +190,9 @@ class MethodAdapter(Adapter, ABC):
 
         chosen = fitted_async if how in ("call_async", "open_stream") else fitted
         return functools.update_wrapper(chosen, method, updated=())
+
+    def _list_messages(self, said: Any) -> Any:
+        if not isinstance(said, str):
+            return said
+        raw = {"role": "user", "content": said}
+        return [raw if self.codec is None else self.codec.from_raw(raw, MessageSource((), "whole"))]

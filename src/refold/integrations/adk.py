@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from refold.integrations import Adapter, needs
-from refold.integrations.parts import At, Block, PartKind, PartsCodec
+from refold.integrations.parts import At, PartKind, PartsCodec
 from refold.manager.managed import ManagedSession
 
 with needs("RefoldPlugin", "google-adk 1.30"):
@@ -21,12 +21,7 @@ with needs("RefoldPlugin", "google-adk 1.30"):
     from google.genai import types
 
 
-def _read_result(part: Block) -> Any:
-    given = part["function_response"].get("response") or {}
-    return given["result"] if given.keys() == {"result"} else given
-
-
-_RESULT = At("response", _read_result, lambda text: {"result": text})
+_RESULT = At("response", wrapped="result")
 _TEXT = At("text", lambda part: part.get("text") or None)
 
 

@@ -71,8 +71,7 @@ class RefoldChatMiddleware(Adapter, ChatMiddleware):
 
 def make_tool(tool: Any) -> FunctionTool:
     """Return a context tool as a tool of the framework."""
-    known = {"name": tool.name, "description": tool.description, "input_model": dict(tool.schema)}
-    return FunctionTool(func=tool.function, **known)
+    return FunctionTool(func=tool.function, name=tool.name, description=tool.description, input_model=dict(tool.schema))
 
 
 def _read_request(context: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class AgnoAdapter(MethodAdapter):
     Agno also asks an agent's model for titles, summaries and memories, outside any run: these calls pass unchanged.
     """
 
-    codec = AgnoCodec()
+    codec, model = AgnoCodec(), "id"
     methods: ClassVar = {
         "invoke": "call", "ainvoke": "call_async", "invoke_stream": "stream", "ainvoke_stream": "stream_async"
     }  # fmt: skip
@@ -60,10 +60,6 @@ class AgnoAdapter(MethodAdapter):
         """Return the session of a run."""
         run = options.get("run_response")
         return None if run is None else self.session_for(run)
-
-    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request of a run."""
-        return {"tools": options.get("tools"), "model": owner.id}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:  # noqa: ARG002
         """Return a reader of answers. One with calls is not read: it comes back with the next request."""

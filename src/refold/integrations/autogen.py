@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.parts import At, PartKind, PartsCodec
+from refold.integrations.parts import At, PartKind, PartsCodec, evolve
 
 with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
     from autogen_core import FunctionCall, Image
@@ -21,13 +21,17 @@ with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
     from autogen_core.model_context import ChatCompletionContext
     from autogen_core.tools import FunctionTool
 
-_ROLES = {"system": m.SystemMessage, "user": m.UserMessage, "assistant": m.AssistantMessage}
 _IMAGE = At("image", lambda part: part.data_uri, lambda url: Image.from_uri(url).image)
 
 
 class AutoGenCodec(PartsCodec):
     """Converts AutoGen's messages to chat messages and back; sources and thoughts are kept."""
 
+    field = "content"
+    classes: ClassVar = {
+        "system": m.SystemMessage, "user": m.UserMessage, "assistant": m.AssistantMessage,
+        "tool": m.FunctionExecutionResultMessage,
+    }  # fmt: skip
     kinds = (
         PartKind("text", str),
         PartKind("call", FunctionCall, name="name", id="id", json="arguments"),
@@ -35,38 +39,29 @@ class AutoGenCodec(PartsCodec):
         PartKind("image_url", Image, url=_IMAGE),
     )
 
-    def open(self, message: Any) -> tuple[str, list[Any]]:
+    def open(self, message: Any) -> tuple[str, Sequence[Any]]:
         """Return a message's role and parts. Beside calls, the thought is the text that the provider gets."""
-        role = next((role for role, kind in _ROLES.items() if isinstance(message, kind)), "tool")
-        if isinstance(message.content, str):
-            return role, [message.content]
-        return role, [*filter(None, [getattr(message, "thought", None)]), *message.content]
+        role, parts = super().open(message)
+        thought = getattr(message, "thought", None) if isinstance(message.content, list) else None
+        return role, [thought, *parts] if thought else parts
 
     def close(self, role: str, parts: list[Any], origin: Any) -> Any:
-        """Return a message with these parts."""
-        text, others = (
-            "\n".join(one for one in parts if isinstance(one, str)),
-            [p for p in parts if not isinstance(p, str)],
-        )
-        if role == "tool":
-            return m.FunctionExecutionResultMessage(content=others)
-        changes: dict[str, Any] = {"content": parts if others else text}
-        if role == "assistant":
-            changes = {"content": others, "thought": text or None} if others else {"content": text}
-        made = {"source": role, **changes} if origin is None and role != "system" else changes
-        return origin.model_copy(update=changes) if origin is not None else _ROLES[role](**made)
+        """Return a message with these parts; beside calls, text is the thought."""
+        calls = [one for one in parts if isinstance(one, FunctionCall)]
+        thought = "\n".join(one for one in parts if isinstance(one, str)) or None
+        made = super().close(role, calls or parts, origin)
+        return evolve(made, "thought", thought) if calls else made
+
+    def message(self, role: str, content: Any) -> Any:
+        """Return a new message; its source, where such messages have one, is the role."""
+        return self.classes[role](content=content or "", source=role)
 
 
 class AutoGenAdapter(MethodAdapter):
     """Fits the requests of a model client."""
 
-    codec = AutoGenCodec()
+    codec, model = AutoGenCodec(), "_create_args.model"
     methods: ClassVar = {"create": "call_async", "create_stream": "stream_async"}
-
-    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request."""
-        model = (getattr(owner, "_create_args", None) or {}).get("model")
-        return {"tools": options.get("tools"), "model": model}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002
         """Return a reader of answers; the last piece of a streamed one is the whole."""

@@ -39,12 +39,6 @@ class CrewAdapter(MethodAdapter):
         """Return the session of a call."""
         return self.session_for(options.get("from_agent"), options.get("from_task"))
 
-    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request of a call."""
-        said = options["messages"]
-        messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
-        return {"messages": messages, "tools": options.get("tools"), "model": owner.model}
-
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:
         """Return a reader of answers; what a call used is the difference of the LLM's sums."""
         before = owner.get_token_usage_summary()

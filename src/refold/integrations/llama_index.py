@@ -58,14 +58,10 @@ class LlamaIndexCodec(PartsCodec):
 class LlamaIndexAdapter(MethodAdapter):
     """Fits the chat methods of an LLM."""
 
-    codec = LlamaIndexCodec()
+    codec, model = LlamaIndexCodec(), "metadata.model_name"
     methods: ClassVar = {
         "chat": "call", "achat": "call_async", "stream_chat": "stream", "astream_chat": "open_stream"
     }  # fmt: skip
-
-    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request of a chat."""
-        return {"tools": options.get("tools"), "model": owner.metadata.model_name}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:  # noqa: ARG002
         """Return a reader of answers; each piece of a streamed one has all that came before."""

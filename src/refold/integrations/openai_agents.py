@@ -26,8 +26,7 @@ class AgentsAdapter(MethodAdapter):
 
     def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request of a run."""
-        known = {"system": options["system_instructions"] or "", "tools": options["tools"]}
-        return {**known, "model": getattr(owner, "model", None)}
+        return {**super().read_request(owner, options), "system": options["system_instructions"] or ""}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002
         """Return a reader of usage, which an answer or its last event has; the session gets the items."""
@@ -44,8 +43,7 @@ class RefoldSession(SessionABC):
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the stored items, all or the newest."""
-        items = await self.refold.messages_async()
-        return items if limit is None else items[max(0, len(items) - limit) :]
+        return await self.refold.messages_async(limit)
 
     async def add_items(self, items: list[Any]) -> None:
         """Store items; those that a request has already brought are not stored twice."""

@@ -36,12 +36,14 @@ class At:
     """Where a part has a field of its block: a path such as ``function_call.args``.
 
     ``read`` gets the part instead of the value at the path; ``write`` returns the value for the path. With an empty
-    path, ``write`` returns all fields that change.
+    path, ``write`` returns all fields that change. ``wrapped`` is the only field of an object around the value, as in
+    ``{"result": …}``; an object with other fields is the value itself.
     """
 
     path: str
     read: Callable[[Any], Any] | None = None
     write: Callable[[Any], Any] | None = None
+    wrapped: str = ""
 
     def take(self, part: Any) -> Any:
         """Return the field's value; None if the part has none."""
@@ -49,7 +51,8 @@ class At:
             return self.read(part)
         for name in filter(None, self.path.split(".")):
             part = part.get(name) if isinstance(part, Mapping) else getattr(part, name, None)
-        return part
+        is_wrapped = self.wrapped and isinstance(part, Mapping) and part.keys() == {self.wrapped}
+        return part[self.wrapped] if is_wrapped else part
 
     def put(self, part: Any, block: Block, name: str) -> Any:
         """Return a copy of a part, or of the fields of a new one, with the block's value at the path."""
@@ -60,7 +63,7 @@ class At:
             value = self.write(value)
         elif name == "arguments":
             value = _read_object(value)
-        return evolve(part, self.path, value)
+        return evolve(part, self.path, {self.wrapped: value} if self.wrapped else value)
 
 
 class PartKind:
@@ -109,6 +112,8 @@ class PartKind:
             url = block["url"] if "url" in block else write_url(kind, block["data"])
             is_picture = url is not None and kind.partition("/")[0] in ("image", kind)
             return {"type": self.kind, "image_url": {"url": str(url)}} if is_picture else None
+        if self.kind == "thinking":
+            block.setdefault("signature", "")  # Some frameworks keep it among other fields.
         block |= {name: block[name] or "" for name in ("id", "signature") if name in block}
         block |= {name: _write_json(block[name], empty) for name, empty in _EMPTY.items() if name in block}
         return {"type": self.kind, **block}
@@ -136,20 +141,23 @@ class PartsCodec:
     """Converts messages with parts to chat messages and back. A part that did not change comes back as the object.
 
     A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, or its fields,
-    and the names of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``); or it overrides
-    ``open`` and ``close``. A kind of part whose class is that of the messages has its fields in the message itself.
+    and the names of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``), or the class of the
+    messages of each role; or it overrides ``open`` and ``close``. A kind of part whose class is that of the messages
+    has its fields in the message itself.
     """
 
     kinds: ClassVar[Sequence[PartKind]]
     message: ClassVar[Callable[..., Any]]
     field: ClassVar[str | Sequence[str]]
     roles: ClassVar[Mapping[str, str]] = {}
+    classes: ClassVar[Mapping[str, type]] = {}
     # Ids that begin so were made up by the framework, after the answer was stored: they never count.
     made_ids: ClassVar[str] = ""
 
     def open(self, message: Any) -> tuple[str, Sequence[Any]]:
         """Return a message's role and its parts."""
-        role = str(to_plain(At("role").take(message)))
+        own = next((role for role, kind in self.classes.items() if isinstance(message, kind)), None)
+        role = own or str(to_plain(At("role").take(message)))
         known = {theirs: ours for ours, theirs in self.roles.items() if theirs not in _ROLES}
         inside = [kind.kind for kind in self._list_inside() if kind.read(message) is not None]
         if "result" in inside:

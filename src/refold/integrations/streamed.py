@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -137,7 +138,9 @@ async def follow_async(stream: AsyncIterator[Any], session: ManagedSession) -> A
 
 def store(answer: Any, session: ManagedSession) -> Any:
     """Store an answer and return it; a streamed one is stored when it ends, by the stream that is returned."""
-    if hasattr(answer, "_iterator"):  # A stream of the providers' SDKs, which applications know by its class.
+    if hasattr(answer, "http_response"):  # A raw response of the providers' SDKs, which keeps what it parsed.
+        store(answer.parse(), session)
+    elif hasattr(answer, "_iterator"):  # A stream of the providers' SDKs, which applications know by its class.
         answer._iterator = follow(answer._iterator, session)
     elif hasattr(answer, "__next__"):
         return follow(answer, session)
@@ -148,7 +151,10 @@ def store(answer: Any, session: ManagedSession) -> Any:
 
 async def store_async(answer: Any, session: ManagedSession) -> Any:
     """The same as ``store``, for callers with an event loop."""
-    if hasattr(answer, "_iterator"):
+    if hasattr(answer, "http_response"):
+        parsed = answer.parse()
+        await store_async(await parsed if inspect.isawaitable(parsed) else parsed, session)
+    elif hasattr(answer, "_iterator"):
         answer._iterator = follow_async(answer._iterator, session)
     elif hasattr(answer, "__anext__"):
         return follow_async(answer, session)

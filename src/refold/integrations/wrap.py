@@ -17,11 +17,9 @@ from refold.integrations import open_session
 from refold.integrations.streamed import store, store_async
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
-from refold.tokens import model_info
 
 Client = TypeVar("Client")
 _WIRES = {"/chat/completions": "openai-chat", "/responses": "openai-responses", "/v1/messages": "anthropic"}
-_OUTPUT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 # The provider has the history of these: what the request carries is only its end.
 _STORED_FIELDS = ("previous_response_id", "conversation")
 
@@ -59,34 +57,21 @@ def _patch(client: Any, session: ManagedSession) -> Any:
 
 
 def _send(session: ManagedSession, post: Callable[..., Any], path: str, rest: dict[str, Any]) -> Any:
-    body, options = _read_body(session, path, rest.get("body"))
-    if body is None:
+    wire = _find_wire(path, rest.get("body"))
+    if wire is None:
         return post(path, **rest)
-    reply = session.call(lambda fit: post(path, **{**rest, "body": fit.body}), body, **options)
-    store(reply.parse() if hasattr(reply, "http_response") else reply, session)
-    return reply
+    return store(session.call(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"], format=wire), session)
 
 
 async def _send_async(session: ManagedSession, post: Callable[..., Any], path: str, rest: dict[str, Any]) -> Any:
-    body, options = _read_body(session, path, rest.get("body"))
-    if body is None:
+    wire = _find_wire(path, rest.get("body"))
+    if wire is None:
         return await post(path, **rest)
-    reply = await session.call_async(lambda fit: post(path, **{**rest, "body": fit.body}), body, **options)
-    answer = reply.parse() if hasattr(reply, "http_response") else reply
-    await store_async(await answer if inspect.isawaitable(answer) else answer, session)
-    return reply
+    answer = session.call_async(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"], format=wire)
+    return await store_async(await answer, session)
 
 
-def _read_body(session: ManagedSession, path: str, body: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return a request's body and the options to prepare it with; None if it is none of ours."""
-    wire = _WIRES.get(path.partition("?")[0])
-    if wire is None or not isinstance(body, Mapping) or any(body.get(name) for name in _STORED_FIELDS):
-        return None, {}
-    given = {key: value for key, value in body.items() if type(value).__name__ not in ("Omit", "NotGiven")}
-    wanted = next((given[name] for name in _OUTPUT_FIELDS if isinstance(given.get(name), int)), None)
-    options: dict[str, Any] = {"format": wire}
-    if wanted is not None and session.defaults.reserve is None:
-        # The answer needs its room beside the request; one that is asked for without measure gets half of the window.
-        window = session.defaults.window or model_info(str(given.get("model") or "")).window
-        options["reserve"] = min(wanted, window // 2)
-    return given, options
+def _find_wire(path: str, body: Any) -> str | None:
+    """Return the wire format of a request that carries a whole conversation."""
+    is_whole = isinstance(body, Mapping) and not any(body.get(name) for name in _STORED_FIELDS)
+    return _WIRES.get(path.partition("?")[0]) if is_whole else None

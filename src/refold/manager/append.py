@@ -22,7 +22,7 @@ from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
-from refold.manager.history import digest_raw, restore_history
+from refold.manager.history import digest_raw, restore_history, restore_tail
 from refold.manager.session import ROOM, OpenSession
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
@@ -144,7 +144,8 @@ def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession
         if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, request.session_id), *raws]):
             continue
         digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
-        if _append(keeper, session, raws, digests):
+        restored = restore_tail(keeper.ledger, session, raws, digests)
+        if _append(keeper, session, restored.raws, restored.digests):
             _settle_versions(keeper, session)
             return session
         slot.session = None

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
+from refold.conversation.message import find_marks, write_json
 from refold.conversation.turn import count_common
+from refold.conversation.view import Edit
 from refold.errors import FormatError
 from refold.formats import digest_message
 from refold.ledger.codec import PLAIN_ONLY
 from refold.ledger.port import Ledger
+from refold.ledger.records import format_of
 from refold.manager.session import OpenSession, read_originals
 
 CHUNK = 64
@@ -87,22 +90,43 @@ def restore_history(
         return None
     known = set(session.digests)
     unknown = {digest for digest in digests if digest not in known}
-    made = {digest: ids for digest, ids in _list_made(ledger, session) if digest in unknown} if unknown else {}
-    if not made:
+    if not unknown:
         return None
-    wanted = dict.fromkeys(one for digest in digests if digest in made for one in made[digest])
+    folds = [one.edit for one in ledger.read_edits(session.id, active_only=False) if one.edit.kind == "fold"]
+    made = {digest: ids for digest, ids in _list_made(session, folds) if digest in unknown}
+    found: dict[int, _Found] = {}
+    for at, (raw, digest) in enumerate(zip(raws, digests, strict=True)):
+        if digest in made:
+            found[at] = _Found(made[digest])
+        elif digest in unknown and (joined := _split_record(raw, folds)) is not None:
+            found[at] = joined
+    if not found:
+        return None
+    wanted = dict.fromkeys(one for each in found.values() for one in each.ids)
     originals = read_originals(ledger, session.row, session.lens, list(wanted))
     entries: list[_Entry] = []
     taken: set[str] = set()
     for at, (raw, digest) in enumerate(zip(raws, digests, strict=True)):
-        ids = made.get(digest)
-        if ids is None:
+        if at not in found:
             entries.append(_Entry(raw, digest, at))
             continue
+        ids, rest = found[at].ids, found[at].rest
         entries += [_Entry(originals[one].raw, originals[one].digest, ~at, one) for one in ids if one not in taken]
+        entries += [_Entry(rest, digest_raw(rest, at), ~at)] if rest is not None else []
         taken.update(ids)
     ordered = _order(entries, session)
     return Restored([one.raw for one in ordered], [one.digest for one in ordered], [one.origin for one in ordered])
+
+
+def restore_tail(ledger: Ledger, session: OpenSession, raws: Sequence[object], digests: Sequence[str]) -> Restored:
+    """Return messages to append in which originals replace our records, unless the session has them already."""
+    restored = restore_history(ledger, session, raws, digests)
+    if restored is None:
+        return Restored(list(raws), list(digests), list(range(len(raws))))
+    known = set(session.digests)
+    kept = [at for at, origin in enumerate(restored.origins) if origin >= 0 or restored.digests[at] not in known]
+    raws, digests = [restored.raws[at] for at in kept], [restored.digests[at] for at in kept]
+    return Restored(raws, digests, [restored.origins[at] for at in kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +137,34 @@ class _Entry:
     id: str = ""
 
 
-def _list_made(ledger: Ledger, session: OpenSession) -> Iterable[tuple[str, tuple[str, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A message of ours: the ids of the messages it replaces, and what else a client joined to it."""
+
+    ids: tuple[str, ...]
+    rest: dict[str, object] | None = None
+
+
+def _split_record(raw: object, folds: Sequence[Edit]) -> _Found | None:
+    """Return the record and the rest of a message that a client joined from several; None if it has no record."""
+    if not isinstance(raw, dict):
+        return None
+    content, known = raw.get("content"), {edit.text: edit.covers for edit in folds}
+    if isinstance(content, str):
+        text = next((text for text in known if content.startswith(text)), None)
+        return None if text is None else _Found(known[text], {**raw, "content": content[len(text) :].strip()})
+    blocks = content if isinstance(content, list) else []
+    texts = [str(block.get("text")) if isinstance(block, dict) else "" for block in blocks]
+    if not any(text in known for text in texts):
+        return None
+    rest = [block for block, text in zip(blocks, texts, strict=True) if text not in known]
+    is_text = len(rest) == 1 and isinstance(rest[0], dict) and rest[0].keys() == {"type", "text"}
+    ids = tuple(one for text in texts for one in known.get(text, ()))
+    return _Found(ids, {**raw, "content": rest[0]["text"] if is_text else rest} if rest else None)
+
+
+def _list_made(session: OpenSession, folds: Sequence[Edit]) -> Iterable[tuple[str, tuple[str, ...]]]:
     """Yield the digest of every text that may have been sent instead of messages, with the ids of those messages."""
-    folds = [one.edit for one in ledger.read_edits(session.id, active_only=False) if one.edit.kind == "fold"]
     for edit in folds:
         yield digest_raw(session.lens.format.write_summary(edit.text, edit.role), 0), edit.covers
     for item in session.items:
@@ -129,7 +178,8 @@ SESSIONS_MAX = 500
 def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object]) -> str | None:
     """Return the session that a history continues: the longest common prefix among the sessions used last.
 
-    A history that departs from a session half-way must still share half of it, and an answer of the model.
+    A history that departs from a session half-way must still share half of it, and an answer of the model. One that
+    begins otherwise may have a record of ours in the place of its beginning: the session of that record, then.
     """
     best: tuple[int, str] | None = None
     for row in ledger.list_sessions(limit=SESSIONS_MAX):
@@ -141,7 +191,19 @@ def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object
         is_continued = common == len(known) or (is_dialog and common * 2 >= len(known))
         if common and is_continued and (best is None or common > best[0]):
             best = common, row.id
-    return best[1] if best is not None else None
+    return best[1] if best is not None else _find_by_record(ledger, frozenset(digests), raws)
+
+
+def _find_by_record(ledger: Ledger, digests: Collection[str], raws: Sequence[object]) -> str | None:
+    """Return the session of a record that is among the messages."""
+    marked = {name for raw in raws for name in find_marks(write_json(raw))}
+    for row in ledger.list_sessions(limit=SESSIONS_MAX) if marked else ():
+        for edit in (stored.edit for stored in ledger.read_edits(row.id, active_only=False)):
+            is_named = edit.fold is not None and edit.fold.handle in marked
+            # The handle alone proves nothing: anybody may quote one.
+            if is_named and digest_raw(format_of(row).write_summary(edit.text, edit.role), 0) in digests:
+                return row.id
+    return None
 
 
 def _order(entries: Sequence[_Entry], session: OpenSession) -> list[_Entry]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from refold.config.values import window_of
 from refold.errors import ConfigError, ContextOverflow, LedgerError
 from refold.formats import Codec, MessageSource, ModelReply
-from refold.formats.intake import read_reply
+from refold.formats.intake import read_output_limit, read_reply
 from refold.ledger.codec import load_json
 from refold.ledger.records import Splice
 from refold.llm.errors import classify
@@ -26,6 +27,7 @@ from refold.manager.undo import Switched
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 from refold.recall.search import Recalled
+from refold.tokens import model_info
 
 if TYPE_CHECKING:
     from refold.manager.manager import ContextCompressionManager
@@ -250,18 +252,19 @@ class ManagedSession:
         """The same as ``commit``, for callers with an event loop."""
         await asyncio.to_thread(self.commit, reply, usage, **options)
 
-    def messages(self) -> list[Any]:
-        """Return every message of the session as it came in, folded or not."""
-        stored = self.manager.ledger.read_messages(self.id)
-        raws = [load_json(one.raw) for one in stored if not one.is_forgotten]
+    def messages(self, limit: int | None = None) -> list[Any]:
+        """Return the messages of the session as they came in, folded or not: all of them, or the newest."""
+        stored = [one for one in self.manager.ledger.read_messages(self.id) if not one.is_forgotten]
+        first = 0 if limit is None else max(0, len(stored) - limit)
+        raws = [load_json(one.raw) for one in stored[first:]]
         codec = self.defaults.codec
         if codec is None:
             return raws
-        return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws)]
+        return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws, first)]
 
-    async def messages_async(self) -> list[Any]:
+    async def messages_async(self, limit: int | None = None) -> list[Any]:
         """The same as ``messages``, for callers with an event loop."""
-        return await asyncio.to_thread(self.messages)
+        return await asyncio.to_thread(self.messages, limit)
 
     def pop(self) -> Any:
         """Remove the last message from the session and return it; None if there is none. Recall still finds it."""
@@ -375,6 +378,12 @@ class ManagedSession:
         """Return the options of a call completed by the session's defaults and by the learned window."""
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
         chosen = {**own, **{name: value for name, value in options.items() if value is not None and value != []}}
+        wanted = read_output_limit(messages)
+        if wanted is not None and chosen["reserve"] is None:
+            # The answer needs its room beside the request, but never more than half of the window.
+            info = model_info(str(chosen["model"] or messages.get("model") or ""))
+            window = chosen["window"] or window_of(self.manager.config, info.name) or info.window
+            chosen["reserve"] = min(wanted, window // 2)
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
             # A smaller window that the provider stated overrides the caller's.

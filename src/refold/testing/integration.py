@@ -100,8 +100,9 @@ class DrivenAgent(Protocol):
 class IntegrationDriver(Protocol):
     """Plugs a framework into the kit.
 
-    Optional on the agent: ``close``; ``load_view(messages)``, which replaces the framework's history by the messages
-    of a request; ``read_metadata``, the metadata of the messages that were sent last.
+    Optional on the agent: ``close``; ``sent``, the messages that the framework handed to its model last, in its own
+    classes (without it, those of the provider's last request); ``load_view(messages)``, which replaces the framework's
+    history by them; ``read_metadata(messages)``, which returns the metadata of each of them.
     """
 
     wire: str
@@ -137,8 +138,17 @@ class Rig:
 
     def run(self, agent: Any, text: str, image: str = "") -> str:
         """Run one turn in whichever way the agent runs."""
-        answer = agent.run(text, image) if image else agent.run(text)
-        return str(self._runner.run(_wait(answer)) if inspect.isawaitable(answer) else answer)
+        return str(self.wait(agent.run(text, image) if image else agent.run(text)))
+
+    def wait(self, answer: Any) -> Any:
+        """Return what an agent's method returned, in whichever way it runs."""
+        return self._runner.run(_wait(answer)) if inspect.isawaitable(answer) else answer
+
+    def read_sent(self, agent: Any, provider: ScriptedProvider) -> list[Any]:
+        """Return the messages that were sent last, in the framework's own classes."""
+        last = list_requests(provider)[-1]
+        assert has_record(last), "nothing was folded"
+        return list(agent.sent if hasattr(agent, "sent") else last.messages)
 
     def cancel(self, agent: Any, text: str, when: Callable[[], bool]) -> None:
         """Start a turn and cancel it once something is the case."""
@@ -171,9 +181,7 @@ class Rig:
     def close(self) -> None:
         """Close what agents hold open."""
         for agent in self._agents:
-            closed = agent.close() if hasattr(agent, "close") else None
-            if inspect.isawaitable(closed):
-                self._runner.run(_wait(closed))
+            self.wait(agent.close() if hasattr(agent, "close") else None)
         self._runner.close()
 
 
@@ -403,11 +411,12 @@ def case_apart(rig: Rig) -> None:
 
 
 def case_metadata(rig: Rig) -> None:
-    """Metadata that the framework attached to messages is on those that were sent untouched."""
-    with rig.provider(Steps(steps=12)) as provider:
+    """Metadata that the framework attached to a message is on the one that is sent, beside a fold."""
+    with rig.provider(Steps(steps=16)) as provider:
         agent = rig.make(provider, metadata={"ticket": "T-42"})
         rig.run(agent, "Read all sensors.")
-        assert agent.read_metadata()["ticket"] == "T-42"
+        found = [dict(one or {}) for one in agent.read_metadata(rig.read_sent(agent, provider))]
+        assert any(one.get("ticket") == "T-42" for one in found), f"the metadata that was sent: {found}"
 
 
 def case_usage(rig: Rig) -> None:
@@ -452,9 +461,8 @@ def case_view(rig: Rig) -> None:
     with rig.provider(Steps(steps=16)) as provider:
         agent = rig.make(provider)
         rig.run(agent, "Read all sensors of hall seven.")
-        assert has_record(list_requests(provider)[-1])
         for turn in range(2):
-            agent.load_view(list_requests(provider)[-1].messages)
+            rig.wait(agent.load_view(rig.read_sent(agent, provider)))
             assert DONE in rig.run(agent, f"Turn {turn}: go on.")
         expect_fits(rig, provider)
         with rig.manager() as manager:
@@ -512,7 +520,7 @@ def _run_elsewhere(rig: Rig, provider: ScriptedProvider, text: str) -> Any:
     job |= {"workspace": str(rig.workspace), "out": str(out), "path": sys.path}
     code = "import json, sys; job = json.loads(sys.argv[1]); sys.path[:] = job['path']\n"
     code += "from refold.testing.integration import run_job; run_job(job)"
-    done = subprocess.run([sys.executable, "-c", code, json.dumps(job)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(job)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4_000:]
     return pickle.loads(out.read_bytes())
 
