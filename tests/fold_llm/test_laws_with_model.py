@@ -82,7 +82,7 @@ def test_whatever_a_model_answers_the_context_fits_is_valid_and_nothing_is_lost(
     originals = Originals(view.messages, fold_originals(outcome.view.edits, view.messages))
     for edit in outcome.view.edits:
         if edit.fold is not None:
-            assert len(originals.find(edit.fold.handle)) == len(edit.covers)
+            assert len(originals._find(edit.fold.handle)) == len(edit.covers)
             if not fold.opening and edit.stage == "fold":
                 # A small record has an opening line only.
                 lines = 1 if edit.text.startswith(("⟦record of ", "⟦较早 ")) else 2
