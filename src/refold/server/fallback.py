@@ -89,7 +89,7 @@ class Fallback:
         if error is not None or not done:
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
             job = make_job(self._manager, "", limits)
-            return await self._trim_apart(original, request.wire, job, why, session.folded_tokens)
+            return await self._trim_apart(original, request.wire, job, why, tokens_max=session.folded_tokens)
         prepared, written, tokens = work.result()
         original.tokens_before = original.tokens_after = prepared.total_tokens
         if written is None:
@@ -106,7 +106,7 @@ class Fallback:
             is_failed_open=True,
         )
 
-    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, tokens_max: int = 0) -> Outgoing:
+    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0) -> Outgoing:
         """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``."""
         try:
             result = trim_to_fit(wire, original.body, job, tokens_max)
@@ -116,10 +116,10 @@ class Fallback:
         return _take(original, result, because.TRIMMED(error=why))
 
     async def _trim_apart(
-        self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, tokens_max: int = 0
+        self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0
     ) -> Outgoing:
         """Trim in a thread of its own: those of the loop may all be busy with requests that took too long."""
-        trim = partial(self._trim, original, wire, job, why, tokens_max)
+        trim = partial(self._trim, original, wire, job, why, tokens_max=tokens_max)
         return await asyncio.get_running_loop().run_in_executor(self._threads, trim)
 
     async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
