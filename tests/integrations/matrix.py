@@ -122,7 +122,8 @@ def run(framework: Framework, which: str) -> tuple[str, bool]:
     """Return the row of one environment, and whether all of its cases passed."""
     python = build(f"{framework.name}-{which}", framework.oldest if which == "oldest" else framework.newest)
     files = [f"tests/integrations/test_{framework.name}.py", "tests/integrations/test_pages.py"]
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "-k", framework.name, *files]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--timeout", "900"]
+    command += ["-k", framework.name, *files]
     # Some frameworks keep files in the home folder that another version cannot read.
     home = HOME / f"{framework.name}-{which}" / "home"
     home.mkdir(exist_ok=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from refold.testing.integration import CASES, run_case
-from tests.integrations.driving import ChatDriver, ClaudeDriver, ResponsesDriver
+from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.integrations.driving import ChatAgent, ChatDriver, ClaudeDriver, ResponsesDriver
 from tests.tokens.oracle import count_reference
 
 # `make test` plays every case but the one with processes on one wire, and these on all of them.
@@ -28,3 +28,40 @@ def list_cases() -> list[Any]:
 @pytest.mark.parametrize(("case", "driver"), list_cases())
 def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+class UnseenAgent(ChatAgent):
+    """Sends its requests past refold."""
+
+    def wrap(self, client: Any) -> Any:
+        client.refold = super().wrap(client).refold
+        return client
+
+
+class ForgetfulAgent(ChatAgent):
+    """Loses the metadata and the picture of every message."""
+
+    def write_user(self, text: str, image: str) -> Any:
+        return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("hooked", UnseenAgent),
+        ("sync", UnseenAgent),
+        ("images", UnseenAgent),
+        ("images", ForgetfulAgent),
+        pytest.param("metadata", ForgetfulAgent, marks=pytest.mark.slow),
+        pytest.param("apart", UnseenAgent, marks=pytest.mark.slow),
+        pytest.param("usage", UnseenAgent, marks=pytest.mark.slow),
+        pytest.param("cancelled", UnseenAgent, marks=pytest.mark.slow),
+    ],
+)
+def test_a_broken_adapter_fails_the_contract(case: str, kind: type[ChatAgent], tmp_path: Path) -> None:
+    class BrokenDriver(ChatDriver):
+        def make_agent(self, setup: AgentSetup) -> Any:
+            return kind(setup)
+
+    with pytest.raises(AssertionError):
+        run_case(case, BrokenDriver(), tmp_path)

@@ -394,8 +394,10 @@ def case_images(rig: Rig) -> None:
     """A picture in the user's message reaches the provider."""
     with rig.provider(Steps(steps=2)) as provider:
         assert DONE in rig.run(rig.make(provider), "What is on this picture?", PICTURE)
-        sent = json.dumps(list_requests(provider)[0].messages)
-        assert PICTURE.partition(",")[2][:40] in sent
+        requests = list_requests(provider)
+        for request in (requests[0], requests[-1]):
+            assert PICTURE.partition(",")[2][:40] in json.dumps(request.messages), "the picture is gone"
+    expect_originals(rig, range(2))
 
 
 def case_apart(rig: Rig) -> None:
@@ -468,8 +470,9 @@ def case_view(rig: Rig) -> None:
         with rig.manager() as manager:
             found = manager.recall("s1", "reading-000-begins")
             assert any("reading-000-begins" in one.text for one in found)
-            folded = [json.dumps(message, ensure_ascii=False) for message in rig.stored()]
-        assert not any("⟦" in text for text in folded), "a record was stored as if somebody had said it"
+            stored = [json.dumps(message, ensure_ascii=False) for message in rig.stored()]
+        assert not any("⟦" in text for text in stored), "a record was stored as if somebody had said it"
+        assert any("Turn 1: go on." in text for text in stored), "the session did not go on"
 
 
 _CASES: dict[str, Callable[[Rig], None]] = {
