@@ -7,6 +7,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.budget.economics import SAVING_SHARE_MIN
 from refold.conversation import because
+from refold.ladder.report import Report
 from refold.manager.status import gather_statistics
 from tests.replay.files import agent_messages
 
@@ -39,6 +40,27 @@ def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCom
     assert folded[0].tokens_after < folded[0].tokens_before
     assert next(iter(told.by_reason)) == "economic.saves"
     manager.close()
+
+
+def test_what_an_undo_brought_back_is_not_counted_as_removable_to_save_money(tmp_path: Path) -> None:
+    orders = [
+        f"Order {4_100 + at}: " + " ".join(f"board {at * 37 + one} of oak" for one in range(60)) for at in range(140)
+    ]
+    messages: list[dict[str, object]] = []
+    folds: list[Report] = []
+    with ContextCompressionManager(CompressionConfig(window=60_000, reserve=0), tmp_path) as manager:
+        for order in orders:
+            messages.append({"role": "user", "content": order})
+            report = manager.prepare_context_sync("s", messages, model="gpt-4o").report
+            if report.stages:
+                folds.append(report)
+                manager.undo("s")  # What it hid is folded again only if it must be.
+            messages.append({"role": "assistant", "content": "Noted."})
+    assert folds[0].reason.is_a(because.SAVES)
+    for report in folds:
+        if report.reason.is_a(because.SAVES):
+            removable = float(str(report.reason.values["removable"]))
+            assert report.tokens_before - report.tokens_after > 0.9 * removable, "it frees what it says"
 
 
 def test_the_status_says_at_which_size_the_next_compression_is_expected(tmp_path: Path) -> None:

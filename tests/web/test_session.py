@@ -77,6 +77,15 @@ def test_a_fold_opens_to_its_originals_and_closes_again(browser: Browser, url: s
     page = browser.open(f"{url}folded&at={fold.fold.handle}")
     page.get_by_role("button", name="Unfold all").first.click()
     page.locator(".turn.inside").first.wait_for()
+    # However tall the card is: its end and the first original are in the window.
+    page.wait_for_function(
+        """() => {
+          const box = document.querySelector(".talk-scroll").getBoundingClientRect();
+          const first = document.querySelector(".turn.inside").getBoundingClientRect();
+          const end = document.querySelector(".fold.is-open .fold-end")?.getBoundingClientRect();
+          return end && end.top >= box.top && first.top >= end.bottom && first.top < box.bottom - 40;
+        }"""
+    )
     assert count_view(workspace) < 120, "looking changes nothing"
     page.get_by_role("button", name="Hide the originals").first.click()
     page.locator(".turn.inside").first.wait_for(state="detached")

@@ -42,8 +42,8 @@ class Counts:
 
     ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
     system messages; None if they were not counted. ``since`` is how many messages came since a count last compressed
-    the session; None if no count did. ``document_tokens`` are those of long messages of people, which are not removed
-    to save money.
+    the session; None if no count did. ``document_tokens`` are those of long messages of people and of what an undo
+    brought back, which are not removed to save money.
     """
 
     tokens: int

@@ -276,7 +276,9 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
         self.spoken += item.role != "system"
-        self.document_tokens += item.tokens if is_document(item, self.lens) else 0
+        # What an undo brought back stays like a document: no fold to save money takes it.
+        is_back = bool(self.undone) and not item.is_fold and item.message.id in self.undone
+        self.document_tokens += item.tokens if is_back or is_document(item, self.lens) else 0
 
     def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
         """Return the counts that decide about compression; ``tokens`` includes system prompt and tools."""

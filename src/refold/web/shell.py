@@ -251,7 +251,7 @@ def go(target: str) -> None:
 
 def notify(message: str) -> None:
     """Show a message for a few seconds."""
-    ui.notify(message[:300], position="bottom", timeout=4_000, html=False)
+    ui.notify(message[:300], position="top", timeout=4_000, html=False)
 
 
 def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:

@@ -129,7 +129,7 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
         return
     if not any(stage.edits for stage in done.stages):
         screen.note(
-            "nothing to compress, {tokens:,} tokens as before: {reason}",
+            "{reason}; {tokens:,} tokens as before",
             tokens=done.current_tokens,
             reason=say_reason(done.reason),
         )

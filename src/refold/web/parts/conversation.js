@@ -8,6 +8,9 @@ const MARGIN_PX = 900;
 const GUESS_PX = 132;
 const NEAR_END_PX = 48;
 const FAR_FROM_END_PX = 600;
+// Space above a row that is jumped to; for the first original of a card, enough to see the end of the card.
+const GAP_PX = 16;
+const CARD_END_PX = 150;
 const h = (...args) => Vue.h(...args);
 
 export default {
@@ -37,6 +40,7 @@ export default {
     this.size = this.count;
     this.isPinned = this.target < 0;
     this.wanted = this.target;
+    this.switched = "";
     const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
     this.clock = new Intl.DateTimeFormat(this.language, settings);
     this.calendar = new Intl.DateTimeFormat(this.language, { day: "numeric", month: "short", ...settings });
@@ -65,13 +69,17 @@ export default {
       this.tick++;
     },
     splice(version, start, removed, added) {
+      const card = this.rows.findIndex((row) => row && row.key === this.switched);
       const empty = new Array(added);
       this.rows.splice(start, removed, ...empty);
       this.sizes.splice(start, removed, ...empty.fill(0));
       this.rows.length = this.sizes.length = this.size = this.size - removed + added;
       this.current = version;
       this.asked.clear();
-      this.place();
+      // A card may be taller than the window: its first original comes into view, below the end of the card.
+      if (card >= 0) this.look_at(added > removed ? card + 1 : card, true, added > removed ? CARD_END_PX : GAP_PX);
+      else this.place();
+      this.switched = "";
       this.tick++;
     },
     replace(version, count, target) {
@@ -115,7 +123,8 @@ export default {
       for (let at = 0; at < index; at++) sum += this.sizes[at] || guess;
       return sum;
     },
-    look_at(index, isTarget) {
+    look_at(index, isTarget, gap = GAP_PX) {
+      this.gap = gap;
       index = Math.max(0, Math.min(index, this.size - 1));
       this.isPinned = !isTarget;
       this.wanted = isTarget && this.size ? index : -1;
@@ -192,7 +201,7 @@ export default {
       } else if (this.wanted >= 0) {
         const element = box.querySelector(`[data-at="${this.wanted}"]`);
         if (element) {
-          box.scrollTop += element.getBoundingClientRect().top - box.getBoundingClientRect().top - 16;
+          box.scrollTop += element.getBoundingClientRect().top - box.getBoundingClientRect().top - this.gap;
           if (this.rows[this.wanted] !== undefined) {
             element.classList.add("found");
             this.wanted = -1;

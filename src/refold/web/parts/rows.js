@@ -227,8 +227,13 @@ export const drawing = {
       this.isPinned = false;
       this.$emit("act", { what: name, id: row.id });
     };
-    const toggle = () => {
+    const toggle = (event) => {
       this.isPinned = false;
+      const place = event.currentTarget.closest("[data-at]").getBoundingClientRect();
+      const box = this.$refs.scroll.getBoundingClientRect();
+      // Where the card and what it opens are in view, nothing moves.
+      const isInView = place.top >= box.top && place.bottom < box.top + box.height / 2;
+      this.switched = isInView ? "" : row.key;
       this.$emit("toggle", { id: row.id });
     };
     const count = this.say(row.count === 1 ? "one_message" : "messages", { count: this.number(row.count) });
