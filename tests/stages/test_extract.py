@@ -165,6 +165,7 @@ def test_the_assistant_is_not_quoted_where_it_only_repeats_the_task_in_view() ->
 def test_a_sentence_that_means_nothing_by_itself_gives_way() -> None:
     assert weigh_sentence("This looks exactly right.", "assistant", is_talk=False) < 0.5
     assert weigh_sentence("`YearLookup` starts at line 540.", "assistant", is_talk=False) < 0.5
+    assert weigh_sentence("It did not rebuild because nothing changed.", "assistant", is_talk=False) > 1
     assert weigh_sentence("The bug is on line 540, where the year is missing.", "assistant", is_talk=False) > 1
     assert weigh_sentence("那好吧，也没有别的选择呀，", "user", is_talk=True) < 0.5
     assert weigh_sentence("没有，推荐您去北京自然博物馆。", "assistant", is_talk=True) > 1

@@ -64,7 +64,7 @@ _BOX = re.compile(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
 _LEANS = re.compile(
     r"(?:(?:but|and|so|now|yes|no|ah|ok(?:ay)?),? ){0,3}(?:this|that|these|those|it|here|there|everything)\b", re.I
 )
-# A sentence that leans on the one before it needs so many words of its own.
+# A sentence that leans on the one before it needs so many words of its own, one less if it gives a cause.
 LEANING_WORDS_MIN = 3
 # A cause, a decision or a failure is worth telling wherever it is.
 TELLING_BONUS = 0.7
@@ -267,9 +267,10 @@ def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
 
 def _says_little(sentence: str, bonus: float) -> bool:
     """Tell whether a sentence means nothing by itself: "This looks good now.", or a place that the next edit moves."""
-    if _LEANS.match(sentence) and not _NAMED.search(sentence) and len(words.find_words(sentence)) < LEANING_WORDS_MIN:
-        return True
-    return bonus < TELLING_BONUS and _AT_LINE.search(sentence) is not None
+    is_telling = bonus >= TELLING_BONUS
+    if _LEANS.match(sentence) and not _NAMED.search(sentence):
+        return len(words.find_words(sentence)) < (LEANING_WORDS_MIN - 1 if is_telling else LEANING_WORDS_MIN)
+    return not is_telling and _AT_LINE.search(sentence) is not None
 
 
 _weigh_short = lru_cache(maxsize=REMEMBERED_MAX)(_weigh_words)

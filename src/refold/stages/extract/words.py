@@ -225,7 +225,8 @@ STORY_DECIDES: CuePair = (
 )
 STORY_FAILS: CuePair = (
     any_word(
-        r"fail(?:s|ed|ing|ure)?\b|errors?\b|cannot\b|can't\b|unable\b|not (?:available|found|possible|allowed|work)\b",
+        r"fail(?:s|ed|ing|ure)?\b|errors?\b|cannot\b|can't\b|unable\b|"
+        r"not (?:available|found|possible|allowed|work|implemented)\b|tim(?:ed|es) out\b|timeout\b|hangs?\b|killed\b",
         r"does(?:n't| not) (?:work|exist|have|accept)\b|did(?:n't| not) work\b|broke(?:n)?\b|mistake\b|oops\b|"
         r"crash\w*\b",
         r"unexpected\b|messed\b|duplicat\w+\b|refus\w+\b|denied\b|no such\b|wasn't able\b|not yet\b|damaged?\b|undid\b",
