@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from refold.conversation import because
 from refold.conversation.message import Message
@@ -34,6 +35,8 @@ _ORDER = re.compile(
 SHOWN_CHARS_MAX = 160
 # This many equal words in a row are no coincidence.
 RUN_WORDS, RUN_CHARS, RUNS_MAX = 5, 9, 400
+# In a sentence that names a person as its source, fewer Chinese characters are enough.
+RUN_CHARS_ATTRIBUTED = 6
 # These sections hold what people want and what was decided: nothing there may come from a tool.
 _WISHES = frozenset(
     name.casefold()
@@ -48,6 +51,14 @@ _RULES = re.compile(
     r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
     r"do not|don't)\b|"
     r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
+    re.I,
+)
+# A sentence that says whose wish, rule or decision it is: a name or a number that only a tool returned is not theirs.
+_ATTRIBUTED = re.compile(
+    r"\busers? (?:wants?|ask(?:ed|s)|said|says|prefers?|requires?|requested|decided|agreed|instructed)\b|"
+    r"\bas (?:requested|instructed|agreed|decided)\b|\bwe (?:decided|agreed)\b|"
+    r"\b(?:rules?|decisions?|instructions?|orders?|policy):|"
+    r"用户(?:要求|希望|说|决定|同意|想)|(?:规则|决定|要求|约定)[：:]|按照?(?:用户|要求)",
     re.I,
 )
 
@@ -101,13 +112,21 @@ class Voices:
         return (self.user if who == "U" else self.assistant).has_text(text)
 
     def is_borrowed(self, sentence: str) -> bool:
-        """Tell whether a sentence repeats a run of words that only a tool ever returned."""
+        """Tell whether a sentence repeats a run of words that only a tool ever returned.
+
+        If it names a person as its source, one name or number that only a tool returned is enough.
+        """
+        is_attributed = _ATTRIBUTED.search(sentence) is not None
+        if is_attributed and any(self._is_of_tool(Ground.has, claim) for claim in find_claims(sentence)):
+            return True
         words = split_words(sentence)
-        size = RUN_CHARS if words and not words[0].isascii() else RUN_WORDS
+        chars = RUN_CHARS_ATTRIBUTED if is_attributed else RUN_CHARS
+        size = chars if words and not words[0].isascii() else RUN_WORDS
         runs = (words[at : at + size] for at in range(min(len(words) - size + 1, RUNS_MAX)))
-        return any(
-            self.tool.has_run(run) and not self.user.has_run(run) and not self.assistant.has_run(run) for run in runs
-        )
+        return any(self._is_of_tool(Ground.has_run, run) for run in runs)
+
+    def _is_of_tool(self, has: Callable[[Ground, Any], bool], piece: Any) -> bool:
+        return has(self.tool, piece) and not has(self.user, piece) and not has(self.assistant, piece)
 
 
 def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Verified:
@@ -122,7 +141,8 @@ def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Ve
             continue
         if _HEADING.match(line.strip()):
             is_wish = line.strip().strip("#*:： ").casefold() in _WISHES
-        if voices is not None and (is_wish or _RULES.search(line)) and voices.is_borrowed(line):
+        is_claimed = is_wish or _RULES.search(line) or _ATTRIBUTED.search(line)
+        if voices is not None and is_claimed and voices.is_borrowed(line):
             dropped.append(Dropped(line.strip()[:SHOWN_CHARS_MAX], is_borrowed=True))
             total += 1
             continue
