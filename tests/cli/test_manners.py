@@ -80,6 +80,14 @@ def test_serve_creates_the_workspace_that_it_is_given(shell: Shell) -> None:
     assert "is not a folder" in shell.refold("serve", "--workspace", "file").err
 
 
+def test_import_creates_the_workspace_that_it_is_given_if_there_is_something_to_store(shell: Shell) -> None:
+    shell.write("talk.json", '[{"role": "user", "content": "hello"}]')
+    assert shell.refold("import", "absent.json", "--workspace", "new/folder").code == 4
+    assert not (shell.folder / "new").exists()
+    assert shell.refold("import", "talk.json", "--workspace", "new/folder").code == 0
+    assert "talk" in shell.refold("sessions", "--workspace", "new/folder").text
+
+
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

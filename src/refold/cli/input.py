@@ -134,6 +134,18 @@ def read_tokens(text: str) -> int:
     return int(found[1]) * factor + int(float(found[2] or 0) * factor)
 
 
+def make_workspace(workspace: str) -> None:
+    """Create the folder of a workspace, for commands that begin one; raise ConfigError if it cannot be one."""
+    try:
+        Path(workspace).mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConfigError("{workspace!r} is not a folder; --workspace names a folder", workspace=workspace) from None
+    except OSError as error:
+        raise ConfigError(
+            "{workspace!r} cannot be created: {strerror}", workspace=workspace, strerror=error.strerror or error
+        ) from None
+
+
 def open_workspace(folder: str) -> ContextCompressionManager:
     """Return the manager of a folder, with the settings in force there. Nothing is created."""
     from refold.config import load_config

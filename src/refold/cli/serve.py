@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import PlainTyper, app, format_examples
-from refold.cli.input import AsJson, Preset, Workspace, open_workspace
+from refold.cli.input import AsJson, Preset, Workspace, make_workspace, open_workspace
 from refold.cli.output import note, use_language, write_json
 from refold.errors import ConfigError
 
@@ -65,14 +65,7 @@ def serve(
 
 def _serve(workspace: str, preset: str | None, given: Mapping[str, object], *, quiet: bool) -> None:
     """Serve until SIGINT or SIGTERM; requests in progress are finished first."""
-    try:
-        Path(workspace).mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise ConfigError("{workspace!r} is not a folder; --workspace names a folder", workspace=workspace) from None
-    except OSError as error:
-        raise ConfigError(
-            "{workspace!r} cannot be created: {strerror}", workspace=workspace, strerror=error.strerror or error
-        ) from None
+    make_workspace(workspace)
     from refold.server.monitoring import set_up_logs
     from refold.server.serve import make_server, open_socket, tune_process
 

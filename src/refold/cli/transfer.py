@@ -23,6 +23,7 @@ from refold.cli.input import (
     SessionOption,
     Workspace,
     choose_session,
+    make_workspace,
     need_session,
     open_workspace,
     read_document,
@@ -108,6 +109,7 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
     document = read_document(paths[0]) if is_one else None
     exported = _find_export(document) if document else None
     sessions = _read_sessions(document, name) if document and exported is None else ()
+    make_workspace(workspace)
     with open_workspace(workspace) as manager:
         broken: list[str] = []
         others = 0
