@@ -181,6 +181,7 @@ def test_a_view_that_replaces_a_stored_history_is_stored_as_the_originals(tmp_pa
     session.truncate(0)
     session.append(view)
     assert session.messages() == history
+    assert session.prepare().messages == view
 
 
 @pytest.mark.parametrize("is_text", [True, False])

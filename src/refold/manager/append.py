@@ -147,6 +147,8 @@ def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession
         restored = restore_tail(keeper.ledger, session, raws, digests)
         if _append(keeper, session, restored.raws, restored.digests):
             _settle_versions(keeper, session)
+            if any(origin < 0 for origin in restored.origins):
+                slot.session = None  # A fold may cover these originals again: the next use reads the session anew.
             return session
         slot.session = None
         yield rounds.refuse(row, because.MESSAGES_REFUSED(messages=len(raws)))
