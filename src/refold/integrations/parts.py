@@ -33,7 +33,7 @@ _BLOCK_NAMES = {"json": "arguments"}
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a part has a field of its block: a path such as ``function_call.args``.
+    """The place of a block's field in a part: a path such as ``function_call.args``.
 
     ``read`` gets the part instead of the value at the path; ``write`` returns the value for the path. With an empty
     path, ``write`` returns all fields that change. ``wrapped`` is the only field of an object around the value, as in

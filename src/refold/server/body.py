@@ -237,7 +237,7 @@ class Places:
 
     @property
     def end(self) -> int:
-        """Where the last message ends."""
+        """The offset at which the last message ends."""
         return self.spans[-1][1] if self.spans else self.start
 
     def count_shared(self, body: bytes) -> int:

@@ -33,7 +33,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 @dataclass(slots=True)
 class RunCounts:
-    """What one run of a wrapped program asked for. ``sessions`` maps the sessions it used to their requests."""
+    """Counts of one run of a wrapped program. ``sessions`` maps the sessions it used to their requests."""
 
     requests: int = 0
     tokens_before: int = 0

@@ -1,4 +1,4 @@
-"""What goes upstream for a request, and what its answer cost.
+"""The request that goes upstream, and the record of what its answer cost.
 
 ``Outgoing`` holds the client's own bytes, or those bytes with other messages in them. ``Reporter`` hands usage back to
 the manager: with the session's next request, or in a thread if none follows soon. A report describes the context that
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outgoing:
-    """What goes upstream for a request. ``session`` is None for a request that passes through.
+    """The request that goes upstream. ``session`` is None for a request that passes through.
 
     ``held`` is a request that is stored and passes through because the provider holds part of it: it has a session, but
     no ``request``.
@@ -131,7 +131,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
-    """Where a request's messages are, and its bytes with the view in them if the view differs."""
+    """The places of a request's messages, and its bytes with the view in them if the view differs."""
 
     places: Places | None = field(repr=False)
     written: bytes | None = field(default=None, repr=False)

@@ -150,7 +150,7 @@ TENANTS_MAX = 10_000
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class KnownSession:
-    """What the gateway knows about a session.
+    """State of a session in the gateway.
 
     ``client`` is the program that it belongs to, ``conversation`` that program's own id, and ``parent`` the session
     that it branched from. ``is_aside``: no request had tools yet, so it may be a question beside the conversation, such
@@ -505,7 +505,7 @@ class StorageFull(RefoldError):
 
 
 class TenantStorage:
-    """How many bytes each tenant has stored: measured in the ledger now and then, estimated in between.
+    """Bytes that each tenant has stored: measured in the ledger now and then, estimated in between.
 
     ``bytes_max`` 0 means no limit. For one event loop.
     """

@@ -118,7 +118,7 @@ class NoWorker(WorkerFailed):
 
 @dataclass(frozen=True, slots=True)
 class PrepareJob:
-    """What a worker needs to prepare the body that it has read. ``ledger`` None: compress in memory, store nothing.
+    """Input for preparing the body that a worker has read. ``ledger`` None: compress in memory, store nothing.
 
     ``learned`` has the tenant's learned window and reserve by model, for a body whose model is not known yet.
     """
@@ -323,7 +323,7 @@ def _limit_memory() -> None:
 
 
 class _Jobs:
-    """What a worker process does; it keeps the last body that it read, and its manager."""
+    """The jobs of a worker process; it keeps the last body that it read, and its manager."""
 
     def __init__(self) -> None:
         self._last: tuple[bytes, ReadRequest] | None = None

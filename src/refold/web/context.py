@@ -1,4 +1,4 @@
-"""How full a session's context is: the indicator with its gauge and breakdown, and the dialog to compress now.
+"""The indicator of how full a session's context is, with its gauge and breakdown, and the dialog to compress now.
 
 Functions of ``Access`` block. They load the session, which takes a second if ten thousand messages are in view, so the
 page draws the conversation first.

@@ -49,7 +49,7 @@ _saved: OrderedDict[tuple[str, float], float | None] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class FoldMade:
-    """When and why a fold was made."""
+    """Time and reason of a fold."""
 
     created_at: float
     reason: Reason

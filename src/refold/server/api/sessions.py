@@ -29,7 +29,7 @@ class _Body(BaseModel):
 
 
 class CompressWish(_Body):
-    """How to compress; ``dry_run`` only reports what would be removed."""
+    """Options of a compression; ``dry_run`` only reports what would be removed."""
 
     instructions: Text = ""
     dry_run: bool = False
@@ -48,7 +48,7 @@ class HandleName(_Body):
 
 
 class ForgetWish(_Body):
-    """What to erase for good: the original behind a handle, or with ``everything`` the whole session."""
+    """Request to erase for good: the original behind a handle, or with ``everything`` the whole session."""
 
     handle: Handle | None = None
     everything: bool = False

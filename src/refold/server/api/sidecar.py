@@ -43,7 +43,7 @@ class CompressRequest(BaseModel):
 
 
 class UsageReport(BaseModel):
-    """What a provider billed for the context that was prepared last."""
+    """A provider's bill for the context that was prepared last."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""What was done: every tool call with its files, command, exit status and error, read from arguments and results.
+"""Actions of an agent: every tool call with its files, command, exit status and error, read from arguments and results.
 
 Calls and results pair by position: the newest open call with a result's id is the one it answers. Only rules are
 used, for tools by name and for shells by command; what no rule knows is still listed as a call.

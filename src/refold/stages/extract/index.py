@@ -43,7 +43,7 @@ _RUN = re.compile(r"[A-Za-z0-9_$#@~%./\\:+-]+")
 
 @dataclass(slots=True)
 class Evidence:
-    """Where a value was met: in how many messages of each kind, among how many others, and when last."""
+    """Occurrences of a value: in how many messages of each kind, among how many others, and when last."""
 
     sort: str
     value: str

@@ -1,4 +1,4 @@
-"""How a record is laid out: its frame, its headings, and which lines of a story are written within a budget of tokens.
+"""The layout of a record: its frame, its headings, and which lines of a story are written within a budget of tokens.
 
 The opening and the closing line say that this is a record, that done work is done, that tools may be used, and by which
 handle the originals come back. Text of the conversation can neither close nor open a frame: the brackets that make one,

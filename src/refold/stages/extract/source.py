@@ -19,7 +19,7 @@ from refold.stages.stage import Goal, covered_messages, items_of, name_place
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one fold replaces, and what is around it."""
+    """The messages that one fold replaces, and those around them."""
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]

@@ -1,4 +1,4 @@
-"""What a person wants kept ("keep the API names"), for a summary that no model writes.
+"""A person's wish for what to keep ("keep the API names"), for a summary that no model writes.
 
 The words of the instructions, and the sorts of things that they name, raise the rank of what matches: sentences are
 quoted that would else be left out, exact values come first in the index. Nothing of the instructions themselves is

@@ -74,7 +74,7 @@ _NAMED = re.compile(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a story is made of: the messages of a span and what was read from them."""
+    """Source of a story: the messages of a span and what was read from them."""
 
     messages: Sequence[Message]
     asks: Sequence[Saying]
@@ -89,7 +89,7 @@ class Span:
 
     @property
     def ask_topic(self) -> Topic:
-        """Where the asks at the end belong that the span does not answer."""
+        """The section for asks at the end that the span does not answer."""
         if not self.is_answered:
             return "open"
         return "happened" if self.is_talk else "asked"
@@ -180,7 +180,7 @@ def _tell_words(span: Span) -> Iterator[Line]:
 
 
 class Rarity:
-    """How much the words of a sentence tell: those that hardly any other sentence has tell most."""
+    """Weights of words by rarity: a word that hardly any other sentence has says most."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
         seen = Counter(word for sentence in sentences for word in words.find_words(sentence))

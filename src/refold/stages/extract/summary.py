@@ -66,7 +66,7 @@ INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """How a summary is written. ``opening`` of "" is the full frame.
+    """Options of a summary. ``opening`` of "" is the full frame.
 
     ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
@@ -92,7 +92,7 @@ class ExtractOptions:
 
     @property
     def whole_chars_max(self) -> int:
-        """How many characters the whole text may have; 0 if only tokens count."""
+        """The most characters that the whole text may have; 0 if only tokens count."""
         return self.chars_max if self.style == "short" else 0
 
 

@@ -1,4 +1,4 @@
-"""What counts as an exact value: paths, ids, numbers, dates, names that a later step must spell letter for letter.
+"""Exact values: paths, ids, numbers, dates, names that a later step must spell letter for letter.
 
 Text is cut into words by one linear pattern and each different word is classified once, so a line of a megabyte
 costs no more than many short ones. Nothing here invents or changes a value: each is a substring of its text.
