@@ -58,13 +58,14 @@ assert "good day" in str(events)
 PRINT_ADDRESS = "import os; print(os.environ['OPENAI_BASE_URL'])"
 # The goal of docs/reference/dependencies.md, in bytes.
 BASE_INSTALL_MAX = 60_000_000
+# Read before a fixture leaves one certificate authority: installers need them all.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REFOLD_"))}
 # pip takes minutes on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def run(*command: object, cwd: Path, **variables: object) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REFOLD_"))}
-    environment |= {name: str(value) for name, value in variables.items()}
+    environment = {**ENVIRONMENT, **{name: str(value) for name, value in variables.items()}}
     ran = subprocess.run(
         list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
