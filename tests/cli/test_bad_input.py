@@ -175,10 +175,13 @@ def test_a_bug_of_ours_ends_in_a_sentence_and_code_70(
 
     from refold.cli import main as cli
 
-    def fail(**_: object) -> None:
-        raise KeyError("surprise")
+    class Failing:
+        registered_commands = ()
 
-    monkeypatch.setattr(cli, "app", fail)
+        def __call__(self, **_: object) -> None:
+            raise KeyError("surprise")
+
+    monkeypatch.setattr(cli, "app", Failing())
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 70

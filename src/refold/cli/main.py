@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from refold.cli import chat, compact, config, doctor, measure, recall, serve, session, sessions, transfer, wrap
 from refold.cli.app import app, keep_command, run_to_end
@@ -12,5 +13,9 @@ COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recal
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    sys.exit(run_to_end(_run))
+
+
+def _run(**options: Any) -> object:
     keep_command(app, sys.argv[1:])
-    sys.exit(run_to_end(app))
+    return app(**options)

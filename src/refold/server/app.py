@@ -48,7 +48,7 @@ from refold.server.session_lookup import Identities
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
-from refold.server.worker import FairThreads, name_owner
+from refold.server.worker import FairThreads, request_owner
 from refold.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Application:
         is_misplaced = caller is not None and contains_key(raw)
         if is_misplaced:
             refusal, caller = "a key of this gateway must not be part of a path", None
-        name_owner(caller.tenant if caller is not None else "")
+        request_owner.set(caller.tenant if caller is not None else "")
         if path == RUNS:
             await self._identify(scope, caller, send)
         elif caller is None:

@@ -51,12 +51,8 @@ _KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None
 
 # Half of the threads stay free for others, whatever a tenant sends.
 THREADS_MAX = max(8, min(32, (os.cpu_count() or 1) + 4))
-_owner: ContextVar[str] = ContextVar("owner", default="")
-
-
-def name_owner(tenant: str) -> None:
-    """Say whose request this task and the threads that it starts work for."""
-    _owner.set(tenant)
+# The tenant for whose request a task, and the threads that it starts, work.
+request_owner: ContextVar[str] = ContextVar("request_owner", default="")
 
 
 class FairThreads(ThreadPoolExecutor):
@@ -73,7 +69,7 @@ class FairThreads(ThreadPoolExecutor):
         """Run a call in a thread when its owner's turn comes."""
         made: Future[Any] = Future()
         with self._lock:
-            self._waiting.setdefault(_owner.get(), deque()).append((made, partial(fn, *args, **kwargs)))
+            self._waiting.setdefault(request_owner.get(), deque()).append((made, partial(fn, *args, **kwargs)))
             self._start_next()
         return made
 
