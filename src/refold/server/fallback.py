@@ -14,14 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from refold.compressing import compress
 from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.formats import make_format, parse_messages
-from refold.ladder.run import answer_nothing
 from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.manager.batch import WorkLimit
@@ -38,6 +36,7 @@ from refold.server.worker import (
     NoWorker,
     PrepareJob,
     WorkerFailed,
+    compress_in_memory,
     limit_config,
     trim_to_fit,
 )
@@ -169,17 +168,7 @@ class Fallback:
         return limit_config(self._manager.config, limits.window, limits.reserve)
 
     def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
-        return compress(
-            request.messages,
-            system=request.system,
-            tools=request.tools,
-            model=request.model or None,
-            config=config,
-            format=request.wire.name,
-            edits=edits,
-            answer=answer_nothing,
-            check=WorkLimit().check,
-        )
+        return compress_in_memory(request, config, edits=edits, check=WorkLimit().check)
 
 
 def _take(original: Outgoing, result: LargeResult, reason: Reason) -> Outgoing:

@@ -31,6 +31,7 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, converse_with
+from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
 from refold.server.cut import choose_by_size, trim
 from refold.server.wires import WIRES, Wire
@@ -420,29 +421,32 @@ def limit_config(config: CompressionConfig, window: int | None, reserve: int | N
     return config.model_copy(update=_KEEP_MOST | given)
 
 
+def compress_in_memory(request: ReadRequest, config: CompressionConfig, **options: Any) -> PreparedContext:
+    """Compress a request without a model and without storing anything; ``options`` are more of ``compress``."""
+    return compress(
+        request.messages,
+        system=request.system,
+        tools=request.tools,
+        model=request.model or None,
+        config=config,
+        format=request.wire.name,
+        answer=answer_nothing,
+        **options,
+    )
+
+
 def _compress(request: ReadRequest, job: PrepareJob) -> LargeResult:
-    """Compress a request in memory, without a model and without storing anything."""
+    """Compress a request in memory; one that cannot fit comes as small as possible."""
     config = limit_config(job.config, job.window, job.reserve)
-
-    def run(config: CompressionConfig) -> Any:
-        return compress(
-            request.messages,
-            system=request.system,
-            tools=request.tools,
-            model=request.model or None,
-            config=config,
-            format=request.wire.name,
-            answer=answer_nothing,
-        )
-
     over = None
     try:
-        prepared = run(config)
+        prepared = compress_in_memory(request, config)
     except BudgetTooSmall as error:
         if not error.tokens:
             raise
         over = (error.tokens, error.budget)
-        prepared = run(config.model_copy(update={"window": int(error.tokens * 1.25) + 2, "reserve": 0}))
+        larger = config.model_copy(update={"window": int(error.tokens * 1.25) + 2, "reserve": 0})
+        prepared = compress_in_memory(request, larger)
     written = write_request(request, prepared.messages)
     tokens = prepared.total_tokens
     return LargeResult(tokens, max(tokens, prepared.original_tokens), len(prepared.edits), NO_REASON, written, over)
