@@ -1,7 +1,7 @@
 """What folds by a model are worth: values in view, what a summary costs, and how good facts by rule are.
 
 The summariser is a scripted, mediocre one: the first sentence of each message, under two of the headings. Sessions are
-replayed at 40 % of their tokens, with and without the index of exact values. Facts are counted against a small set
+replayed at 40% of their tokens, with and without the index of exact values. Facts are counted against a small set
 that was labelled by hand (tests/data/facts_labelled.jsonl).
 """
 
@@ -74,7 +74,7 @@ def read_sessions(name: str, half: str, most: int) -> Iterator[dict[str, Any]]:
 
 
 def find_goal(view: View, whole: View) -> Goal:
-    """Return a window of 40 % of the whole session, or what may not be folded and a little."""
+    """Return a window of 40% of the whole session, or what may not be folded and a little."""
     system = view.fixed_tokens + sum(item.tokens for item in view.items if item.role == "system")
     users = [item.tokens for item in view.items if item.role == "user"]
     window = max(int(whole.tokens * SHARE), system + (users[-1] if users else 0) + FLOOR_TOKENS)

@@ -1,10 +1,10 @@
 """Are exact values still in view when the agent needs them? The fold alone, with and without its index.
 
 A probe is a value that a later tool call took from an earlier message. At each probe's step the messages before it are
-folded to 40 % of the whole session (never below system prompt, newest user message and 1,500 tokens), and the value
+folded to 40% of the whole session (never below system prompt, newest user message and 1,500 tokens), and the value
 must stand verbatim in what is left. Sessions are split in two by a hash of their id: options were chosen on the
 ``tune`` half, the ``held`` half is what is reported. Replay folds as a running agent would: the window
-is the system prompt and 40 % of the rest, a fold comes when it is full and goes down to 35 % of that room, and each
+is the system prompt and 40% of the rest, a fold comes when it is full and goes down to 35% of that room, and each
 fold takes the earlier one in.
 """
 

@@ -1,7 +1,7 @@
 """What each stage gives and costs on recorded sessions, and what is still in view after ``default``.
 
 A probe is an exact value that a later tool call took from an earlier message; *strict* ones have one single earlier
-copy, *far* ones are used more than 20 messages later. The messages before a step are compressed to 40 % of the whole
+copy, *far* ones are used more than 20 messages later. The messages before a step are compressed to 40% of the whole
 session (never below what must always work), by one stage alone or by the ladder of ``default``; the values that this
 step uses should still stand in the view. Only steps that are over this budget count, of each session a few, evenly
 spread. The sample is the same in every run. Prints Markdown.
@@ -171,7 +171,7 @@ def main() -> None:
             f"| {name} | {saved:.0%} | {found['fits'] / max(1, found['moments']):.0%} | {share(found, 'strict')} "
             f"| {share(found, 'far')} | {kept} | {speed:.0f} |"
         )
-    print("\n### Values in view after `default` at 40 %\n")
+    print("\n### Values in view after `default` at 40%\n")
     print("| sessions | steps | index | strict % | far % |\n|---|---|---|---|---|")
     for (name, index), found in whole.items():
         cells = f"{share(found, 'strict')} | {share(found, 'far')}"

@@ -1,6 +1,6 @@
 """Does a view still tell the story? Questions a successor would ask, answered from what was sent and nothing else.
 
-Each session grows request by request, in a window of 40 % and of 20 % of its tokens (beside the system prompt, never
+Each session grows request by request, in a window of 40% and of 20% of its tokens (beside the system prompt, never
 below the largest user message and 1,000 tokens). At its last request every question is looked up in the text that was
 sent: it is answered if one of its patterns is there. A question that the newest messages alone would answer, at the
 size of the window, is left out, and so is one that the system prompt answers. *Clipped* is every message cut to its

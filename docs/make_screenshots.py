@@ -34,7 +34,7 @@ SHOWN = IMAGES / "shown.json"
 # Pictures that the READMEs show.
 DESCRIBED = ("page-session", "page-session-zh")
 # Words of the page itself, and the figures that it shows, as far as they are in the window. What a conversation or its
-# summary says is left out: `figures within 25 %` is what a test can hold them to.
+# summary says is left out: `figures within 25%` is what a test can hold them to.
 DESCRIBE = """() => {
   const isShown = (one) => {
     const box = one.getBoundingClientRect();

@@ -115,7 +115,7 @@ def test_a_fold_is_made_if_it_saves_a_tenth_of_the_bill() -> None:
 
 
 def test_a_fold_to_save_money_frees_at_least_half_of_the_view() -> None:
-    # In a window of 22,000 tokens, of which a fold leaves 40 %, that is at four fifths of it.
+    # In a window of 22,000 tokens, of which a fold leaves 40%, that is at four fifths of it.
     assert forecast_fold(Counts(19_900), 0, ROOM, Economics(TARIFF, GROWN)) is None
     assert forecast_fold(Counts(20_100), 0, ROOM, Economics(TARIFF, GROWN)) is not None
 

@@ -71,7 +71,7 @@ def test_where_nothing_can_go_it_says_so_and_offers_no_undo(shell: Shell) -> Non
         manager.append("short", [{"role": "user", "content": "Hello."}])
     ran = shell.refold("compact", "-s", "short", "--explain")
     assert ran.code == 0
-    assert "±0 %" in ran.text
+    assert "±0%" in ran.text
     assert "refold undo" not in ran.text
 
 

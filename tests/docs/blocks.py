@@ -3,7 +3,7 @@
 A block is left out only by an HTML comment right before it that gives the reason: ``<!-- not run: needs a key -->``.
 In a console block ``$ refold ...`` is a command and the lines under it are its output, up to the next command; a line
 that is only ``...`` stands for any number of lines. ``# exit 4`` after a command says which status it ends with.
-``<!-- figures within 20 % -->`` before a block lets each figure of its output differ by so much, and no word.
+``<!-- figures within 20% -->`` before a block lets each figure of its output differ by so much, and no word.
 """
 
 import re
@@ -19,7 +19,7 @@ CONSOLE_LANGUAGES = {"console", "sh", "bash", "shell"}
 TIMEOUT_S = 120
 _OPT_OUT = re.compile(r"^<!--\s*not run:(?P<reason>.*?)-->\s*$", re.S)
 _RUNS_REFOLD = re.compile(r"(?:^|[|;&(]\s*|\bpython -m )(?:\w+=\S*\s+)*refold\b")
-_TOLERANCE = re.compile(r"^<!--\s*figures within (?P<percent>\d+) %\s*-->\s*$")
+_TOLERANCE = re.compile(r"^<!--\s*figures within (?P<percent>\d+)%\s*-->\s*$")
 _FIGURE = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _PROGRESS = re.compile(r"\w+:(?: [\d,]+ of [\d,]+,)? \d+ s")
 _EXIT_STATUS = re.compile(r"#\s*exit (\d+)\s*$")

@@ -1,4 +1,4 @@
-"""The laws over real sessions: every data set × every format × budgets of 80, 40, 20 and 10 %."""
+"""The laws over real sessions: every data set × every format × budgets of 80, 40, 20 and 10%."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: R
 @pytest.mark.parametrize(
     ("tokens", "gauge"),
     [
-        (78_080, "▰▰▰▰▱ 81 % · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go"),
-        (0, "▱▱▱▱▱ 0 % · 0/96k tokens · compresses at 96,000 tokens; 96,000 tokens to go"),
-        (95_999, "▰▰▰▰▰ 99 % · 96k/96k tokens · compresses at 96,000 tokens; 1 token to go"),
-        (128_000, "▰▰▰▰▰ 100 % · 128k/96k tokens · compresses at 96,000 tokens; the next request compresses"),
+        (78_080, "▰▰▰▰▱ 81% · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go"),
+        (0, "▱▱▱▱▱ 0% · 0/96k tokens · compresses at 96,000 tokens; 96,000 tokens to go"),
+        (95_999, "▰▰▰▰▰ 99% · 96k/96k tokens · compresses at 96,000 tokens; 1 token to go"),
+        (128_000, "▰▰▰▰▰ 100% · 128k/96k tokens · compresses at 96,000 tokens; the next request compresses"),
     ],
 )
 def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
@@ -54,7 +54,7 @@ def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
 
 def test_the_gauge_says_when_nothing_is_automatic() -> None:
     stopped = write_gauge(make_status(64_000, stopped=because.AUTO_OFF()))
-    assert stopped == "▰▰▱▱▱ 50 % · 64k/128k tokens · automatic compression is off"
+    assert stopped == "▰▰▱▱▱ 50% · 64k/128k tokens · automatic compression is off"
 
 
 def test_s3_9_the_gauge_shows_messages_where_their_number_acts_next() -> None:
@@ -64,7 +64,7 @@ def test_s3_9_the_gauge_shows_messages_where_their_number_acts_next() -> None:
         Thresholds(rounds=100, tokens=4_000, kept=50),
     )
     gauge = write_gauge(replace(make_status(1_000), ahead=ahead))
-    assert gauge == "▰▰▰▱▱ 60 % · 60/100 messages · compresses at 100 messages or 4,000 tokens; 40 messages to go"
+    assert gauge == "▰▰▰▱▱ 60% · 60/100 messages · compresses at 100 messages or 4,000 tokens; 40 messages to go"
 
 
 @pytest.mark.parametrize(

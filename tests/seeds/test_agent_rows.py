@@ -172,7 +172,7 @@ def test_s3_11_optimising_is_shown_while_it_runs_and_the_result_after_it() -> No
     assert OPTIMISING == "Optimising context…"
     assert OPTIMISING in console.export_text(clear=False)
     show_event(screen, Compressed("soft limit", 12_000, 4_000, 1.2, "ab12cd34"))
-    assert "context 12,000 → 4,000 tokens (−67 %) · soft limit · undo with /undo ab12cd34" in " ".join(
+    assert "context 12,000 → 4,000 tokens (−67%) · soft limit · undo with /undo ab12cd34" in " ".join(
         console.export_text().split()
     )
 

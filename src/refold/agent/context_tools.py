@@ -297,7 +297,7 @@ class Texts:
 
     def status(self, now: SessionStatus, values: Mapping[str, object]) -> str:
         """Return a session's status: room, next compression, configuration and statistics."""
-        share = f"{now.share:.0%}".replace("%", " %")
+        share = f"{now.share:.0%}"
         lines = [
             self._say(
                 f"Context: {now.tokens:,} of {now.hard:,} tokens ({share}; window {now.window:,}).",

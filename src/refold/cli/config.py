@@ -342,7 +342,7 @@ def _explain_step(step: TuningStep) -> str:
 def _compare_figures(before: Figures, after: Figures, saving: float) -> str:
     """Return the figures that decided."""
     view = (before.in_view_percent, after.in_view_percent)
-    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
+    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f}%", before=view[0], after=view[1])
     return tr(
         "whole bill {before.cost:,.0f} → {after.cost:,.0f} tokens (−{saving:.1%}), prefix changes "
         "{before.prefix_changes:,} → {after.prefix_changes:,}{kept}",

@@ -223,28 +223,22 @@ def _show_one(counted: ConversationTokens, title: str) -> None:
     rows += [*sorted(counted.by_role.items()), ("tool outputs", counted.tool_outputs), ("framing", counted.framing)]
     for name, tokens in rows:
         if tokens:
-            totals.add_row(translate(name), f"{tokens:,}", f"{tokens / counted.total:.1%}".replace("%", " %"))
+            totals.add_row(translate(name), f"{tokens:,}", f"{tokens / counted.total:.1%}")
     totals.add_section()
     totals.add_row(Text(tr("total"), style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
     console.print(totals)
     console.print()
-    margin = f"{counted.margin:.0%}".replace("%", " %")
-    estimate = tr(", which may be {margin} too low", margin=margin) if counted.margin else ""
+    estimate = tr(", which may be {margin:.0%} too low", margin=counted.margin) if counted.margin else ""
     model = tr("the window of {model}", model=counted.model) if counted.model else tr("a window")
-    share = f"{counted.total / counted.window:.1%}".replace("%", " %")
-    console.print(Text(f"{clean_line(title, 60)}: {counted.format}, {count_things(len(counted.lines), 'message')}"))
-    console.print(
-        Text(
-            tr(
-                "{share} of {model} of {window:,} tokens, counted by {counter}{estimate}",
-                share=share,
-                model=clean_line(model, 60),
-                window=counted.window,
-                counter=counted.counter,
-                estimate=estimate,
-            )
-        )
+    console.print(f"{clean_line(title, 60)}: {counted.format}, {count_things(len(counted.lines), 'message')}")
+    size = tr(
+        "{share:.1%} of {model} of {one.window:,} tokens, counted by {one.counter}{estimate}",
+        one=counted,
+        share=counted.total / counted.window,
+        model=clean_line(model, 60),
+        estimate=estimate,
     )
+    console.print(size)
 
 
 @app.command(

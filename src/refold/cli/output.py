@@ -181,11 +181,11 @@ def describe_change(before: int, after: int) -> str:
 
 
 def describe_share(before: int, after: int) -> str:
-    """Return the relative change: ``−91 %``."""
+    """Return the relative change: ``−91%``."""
     if before <= 0 or before == after:
-        return "±0 %"
+        return "±0%"
     share = (before - after) / before
-    text = f"{abs(share):.0%}".replace("%", " %")
+    text = f"{abs(share):.0%}"
     return f"−{text}" if share > 0 else f"+{text}"
 
 

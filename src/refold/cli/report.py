@@ -207,13 +207,8 @@ def describe_budget(report: Report, asked: int | None = None) -> str:
     if not report.margin:
         return tr("{tiers}; counted by {counter}", tiers=tiers, counter=report.counter)
     of = tr(" of {asked:,}", asked=asked) if asked is not None and asked != budget.hard else ""
-    share = f"{report.margin:.0%}".replace("%", " %")
     return tr(
-        "{tiers}{of}; counted by {counter}, which may be {share} too low",
-        tiers=tiers,
-        of=of,
-        counter=report.counter,
-        share=share,
+        "{tiers}{of}; counted by {one.counter}, which may be {one.margin:.0%} too low", tiers=tiers, of=of, one=report
     )
 
 

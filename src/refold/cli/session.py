@@ -94,10 +94,9 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     make_console(err=False).print(table)
     say(
         "{messages}, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} tokens "
-        "({share:.0f} %), counted by {status.counter}",
+        "({status.share:.0%}), counted by {status.counter}",
         messages=count_things(status.messages, "message"),
         status=status,
-        share=status.share * 100,
     )
     if status.folded_away and not status.compression_count:
         say("{tokens:,} tokens folded away by shortening outputs on arrival", tokens=status.folded_away)

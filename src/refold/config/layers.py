@@ -41,8 +41,8 @@ PRESETS: dict[str, str] = {
     "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
     "importance": "above 20 messages, old ones are scored; important ones stay beside a short summary",
     "offload": "old tool results go to files; if that frees little, the history is summarised",
-    "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
-    "turns": "at 75 % of the window, all but the last 6 turns become a summary",
+    "hybrid": "at 80% of the window, all but the last 6 messages become a summary",
+    "turns": "at 75% of the window, all but the last 6 turns become a summary",
 }
 # The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
 ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")

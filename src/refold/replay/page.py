@@ -107,7 +107,7 @@ def _write_cards(tallies: Sequence[Tally]) -> str:
             ("in view or recalled", tally.probes.found_percent),
         )
         lines = "".join(
-            f"<div><dt>{name}</dt><dd>{'–' if percent is None else f'{percent:.1f} %'}</dd></div>"
+            f"<div><dt>{name}</dt><dd>{'–' if percent is None else f'{percent:.1f}%'}</dd></div>"
             for name, percent in rows
         )
         cards.append(
@@ -261,7 +261,7 @@ def draw_groups(groups: Mapping[str, Mapping[str, tuple[float, float] | None]], 
             if pair is None:
                 continue
             seen, found = pair
-            tip = f"{preset}, {name} messages: {seen:.1f} % in view, {found:.1f} % in view or found by recall"
+            tip = f"{preset}, {name} messages: {seen:.1f}% in view, {found:.1f}% in view or found by recall"
             place = f'x="{_round(start + number * each)}" width="{_round(each * 0.86)}"'
             if found > seen:
                 lines.append(_point(f'<rect class="found f{number % COLOURS}" {place} {_span(seen, found)}', tip))
@@ -317,7 +317,7 @@ def _draw_heights(most: float, unit: str = "") -> str:
     step = _find_step(most)
     for number in range(round(most / step) + 1):
         y = _y(number * step, most)
-        shown = f"{number * step:.0f} {unit}" if unit else shorten_number(number * step)
+        shown = f"{number * step:.0f}{unit}" if unit else shorten_number(number * step)
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text class="note" x="{_LEFT - 8}" y="{_round(y + 4)}" text-anchor="end">{shown}</text>')
     return "".join(lines)

@@ -205,7 +205,7 @@ def fit_record(
     count: Callable[[str], int],
     restored: Restored | None = None,
 ) -> str:
-    """Return the record with as much tool text as fits ``tokens_max``: nothing cut, then 10, 20, 50, 100 %."""
+    """Return the record with as much tool text as fits ``tokens_max``: nothing cut, then 10, 20, 50, 100%."""
     record = ""
     for cut in CUTS:
         record = write_record(

@@ -94,7 +94,7 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
     system_tokens = counter_for(status.model or None).count_text(chat.system)
     table = make_table("part", "tokens", "share", "messages", numbers=("tokens", "share", "messages"))
     for row in break_down(chat.manager.read_view(chat.session_id), status, system_tokens):
-        share = f"{row.tokens / max(1, status.hard) * 100:.0f} %"
+        share = f"{row.tokens / max(1, status.hard):.0%}"
         table.add_row(translate(row.name), f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
     screen.show(table)
     screen.note(
@@ -310,10 +310,9 @@ def _describe_costs(ledger: Ledger, session_id: str) -> str:
     if not bill.requests:
         return tr("the provider has reported no usage yet")
     tokens = tr(
-        "{requests} · {bill.tokens:,} tokens in ({cached:.0f} % from the cache) · {bill.output:,} out",
+        "{requests} · {bill.tokens:,} tokens in ({bill.cached_share:.0%} from the cache) · {bill.output:,} out",
         requests=count_things(bill.requests, "request"),
         bill=bill,
-        cached=bill.cached_share * 100,
     )
     if not bill.priced:
         return tr("{tokens} · no known price", tokens=tokens)

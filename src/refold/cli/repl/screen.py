@@ -299,17 +299,17 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
-    """Return the gauge: ``▰▰▰▰▱ 81 % · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go``.
+    """Return the gauge: ``▰▰▰▰▱ 81% · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go``.
 
     Bar, percentage and fraction are those of the threshold that acts next, or of the room if none does.
     """
     next_one = Limit("tokens", status.hard, status.tokens) if status.stopped else status.ahead.nearest
     filled = round(next_one.share * cells)
     bar = FULL * filled + EMPTY * (cells - filled)
-    # A share that rounds to 100 % would announce a compression that is not due yet.
+    # A share that rounds to 100% would announce a compression that is not due yet.
     percent = min(round(next_one.share * 100), 99 if next_one.left else 100)
     now, at = shorten_tokens(next_one.now), shorten_tokens(next_one.at)
-    parts = [f"{bar} {percent} %", f"{now}/{at} {next_one.unit(find_language())}"]
+    parts = [f"{bar} {percent}%", f"{now}/{at} {next_one.unit(find_language())}"]
     if status.stopped:
         parts.append(
             tr("automatic compression is off")
