@@ -1,5 +1,7 @@
 """The schemas of both stores, step by step. A released step is never changed; a later change is another step.
 
+The tables and the views are written once, in SQLite's spelling, and translated for PostgreSQL.
+
 A session's messages are numbered in the order of arrival (``seq``). A path, and what an edit covers, are runs of these
 numbers. Hashes are bytes, not hex. In SQLite the raw bytes have a table of their own, so that reading a path does not
 touch them; PostgreSQL itself moves large values out of the row. There, text is stored as ``encode_column`` writes it,
@@ -23,88 +25,15 @@ def check_version(version: int, newest: int, where: str) -> int:
     return version
 
 
-# The view for people with an SQL shell: all messages, and after the first of a span the summary that replaces it. A
-# later step replaced the first version, which showed JSON.
-_SQLITE_MESSAGES = """\
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS role,
-    message_text.content AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL AS summary_of, message.seq AS place, 1 AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path, CAST(raw.body AS TEXT) AS raw
-FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
-LEFT JOIN message_text ON message_text.key = message.raw
-UNION ALL
-SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
-    json_extract(CAST(fold.payload AS TEXT), '$.text'), first.created_at,
-    json_extract(CAST(fold.payload AS TEXT), '$.tokens_after'),
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND first.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_group_array(covered_id) FROM (
-            SELECT lower(hex(message.id)) AS covered_id FROM cover
-            JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-            WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
-        )
-    ),
-    first.seq, 0, 1, NULL
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover AS head ON head.edit = fold.key AND head.place = 0
-JOIN message AS first ON first.session = fold.session AND first.seq = head.first;"""
-_SQLITE_MESSAGES_1 = (
-    _SQLITE_MESSAGES.replace("message_text.content AS content", "CAST(raw.body AS TEXT) AS content")
-    .replace(" AS on_path, CAST(raw.body AS TEXT) AS raw", " AS on_path")
-    .replace("\nLEFT JOIN message_text ON message_text.key = message.raw", "")
-    .replace("first.seq, 0, 1, NULL", "first.seq, 0, 1")
-)
-_POSTGRES_MESSAGES = """\
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, encode(message.id, 'hex') AS id, message.role AS role,
-    show_text(message.body) AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL::json AS summary_of, message.seq AS place, true AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path, show_bytes(message.body) AS raw
-FROM message JOIN session ON session.key = message.session
-UNION ALL
-SELECT session.id, fold.id, show_field(fold.payload, 'role'), show_field(fold.payload, 'text'), head.created_at,
-    show_field(fold.payload, 'tokens_after')::bigint,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND head.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_agg(encode(message.id, 'hex') ORDER BY cover.place, message.seq) FROM cover
-        JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-        WHERE cover.edit = fold.key
-    ),
-    head.seq, false, true, NULL
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover ON cover.edit = fold.key AND cover.place = 0
-JOIN message AS head ON head.session = fold.session AND head.seq = cover.first;"""
-_POSTGRES_MESSAGES_1 = (
-    _POSTGRES_MESSAGES.replace("show_text(message.body) AS content", "show_bytes(message.body) AS content")
-    .replace(" AS on_path, show_bytes(message.body) AS raw", " AS on_path")
-    .replace("head.seq, false, true, NULL", "head.seq, false, true")
-)
+def _replace(text: str, *pairs: tuple[str, str]) -> str:
+    """Replace each ``old`` by its ``new``, in order."""
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
 
-_SQLITE_1 = (
-    """
+
+_TABLES = """
 CREATE TABLE session (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -236,147 +165,94 @@ WHERE kind = 'fold' AND is_active = 1 AND covered = (
     FROM cover JOIN path ON path.session = cover.session AND path.first <= cover.last AND path.last >= cover.first
     WHERE cover.edit = edit.key
 );
-
 """
-    + _SQLITE_MESSAGES_1
-    + """
 
+# The view for people with an SQL shell: all messages, and after the first of a span the summary that replaces it. A
+# later step replaced the first version, which showed JSON.
+_SQLITE_MESSAGES = """\
+-- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
+CREATE VIEW messages AS
+SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS role,
+    message_text.content AS content, message.created_at AS created_at, message.tokens AS tokens,
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
+        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
+    ) AS compressed,
+    NULL AS summary_of, message.seq AS place, 1 AS is_original,
+    EXISTS (
+        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
+    ) AS on_path, CAST(raw.body AS TEXT) AS raw
+FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
+LEFT JOIN message_text ON message_text.key = message.raw
+UNION ALL
+SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
+    json_extract(CAST(fold.payload AS TEXT), '$.text'), first.created_at,
+    json_extract(CAST(fold.payload AS TEXT), '$.tokens_after'),
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
+        WHERE outer_fold.session = fold.session AND first.seq BETWEEN cover.first AND cover.last
+            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
+    ),
+    (
+        SELECT json_group_array(covered_id) FROM (
+            SELECT lower(hex(message.id)) AS covered_id FROM cover
+            JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
+            WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
+        )
+    ),
+    first.seq, 0, 1, NULL
+FROM fold_in_force AS fold JOIN session ON session.key = fold.session
+JOIN cover AS head ON head.edit = fold.key AND head.place = 0
+JOIN message AS first ON first.session = fold.session AND first.seq = head.first;"""
+_SQLITE_MESSAGES_1 = _replace(
+    _SQLITE_MESSAGES,
+    ("message_text.content AS content", "CAST(raw.body AS TEXT) AS content"),
+    (" AS on_path, CAST(raw.body AS TEXT) AS raw", " AS on_path"),
+    ("\nLEFT JOIN message_text ON message_text.key = message.raw", ""),
+    ("first.seq, 0, 1, NULL", "first.seq, 0, 1"),
+)
+_SESSIONS = """
 CREATE VIEW sessions AS
 SELECT id, created_at, updated_at, wire, model, message_count, tokens, compression_count FROM session;
 """
+_SQLITE_1 = f"{_TABLES}\n{_SQLITE_MESSAGES_1}\n{_SESSIONS}"
+
+_POSTGRES_TABLES = _replace(
+    _TABLES,
+    # The content of a message is in its row. A fact is found by its digest: its text may be longer than an index holds.
+    ("CREATE TABLE raw (key INTEGER PRIMARY KEY, body BLOB NOT NULL);\n\n", ""),
+    ("raw INTEGER, ", "body BLOB, "),
+    ("text TEXT NOT NULL,\n", "text NAME NOT NULL,\n    digest BLOB NOT NULL,\n"),
+    (
+        "UNIQUE INDEX fact_by_text ON fact (session, kind, text)",
+        "UNIQUE INDEX fact_by_digest ON fact (session, digest)",
+    ),
+    ("CREATE INDEX fact_by_session ON fact (session);\n", ""),
+    ("CREATE INDEX edit_by_session ON edit (session, is_active);\n", ""),
+    ("event_by_session ON event (session)", "event_by_session ON event (session, id)"),
+    ("usage_by_session ON usage (session)", "usage_by_session ON usage (session, key)"),
+    ("total(min(", "coalesce(sum(least("),
+    ("max(path.first, cover.first) + 1)", "greatest(path.first, cover.first) + 1), 0)"),
+    ("is_active = 1", "is_active"),
+    ("is_active INTEGER", "is_active boolean"),
+    ("session INTEGER PRIMARY KEY", "session bigint PRIMARY KEY"),
+    ("INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER PRIMARY KEY"),
+    ("INTEGER PRIMARY KEY", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    # Names and texts that are compared or found.
+    *((f" {column} TEXT", f" {column} NAME") for column in ("id", "handle", "owner")),
+    ("NAME", 'text COLLATE "C"'),
+    ("INTEGER", "bigint"),
+    ("REAL", "double precision"),
+    ("TEXT", "text"),
+    ("BLOB", "bytea"),
+    (" WITHOUT ROWID", ""),
 )
-
-_POSTGRES_1 = (
-    """
-CREATE TABLE session (
-    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id text COLLATE "C" NOT NULL UNIQUE,
-    created_at double precision NOT NULL,
-    updated_at double precision NOT NULL,
-    wire text NOT NULL DEFAULT '',
-    model text NOT NULL DEFAULT '',
-    settings bytea NOT NULL DEFAULT '{}',
-    seq_last bigint NOT NULL DEFAULT 0,
-    path_version bigint NOT NULL DEFAULT 0,
-    edits_version bigint NOT NULL DEFAULT 0,
-    message_count bigint NOT NULL DEFAULT 0,
-    tokens bigint NOT NULL DEFAULT 0,
-    compression_count bigint NOT NULL DEFAULT 0
-) WITH (fillfactor = 70);  -- Room to change a row in its place.
-CREATE INDEX session_by_change ON session (updated_at);
-
-CREATE TABLE message (
-    session bigint NOT NULL,
-    seq bigint NOT NULL,
-    id bytea NOT NULL,
-    parent bytea NOT NULL,
-    digest bytea NOT NULL,
-    role text NOT NULL,
-    tokens bigint NOT NULL,
-    created_at double precision NOT NULL,
-    body bytea,             -- NULL: forgotten
-    checksum bytea,         -- of digest and body
-    PRIMARY KEY (session, seq)
-);
-CREATE UNIQUE INDEX message_by_id ON message (session, id);
-CREATE INDEX message_by_digest ON message (session, digest);
+_POSTGRES_MORE = """
 CREATE INDEX message_forgotten ON message (session) WHERE body IS NULL;
-
-CREATE TABLE path (
-    session bigint NOT NULL,
-    rank bigint NOT NULL,
-    first bigint NOT NULL,
-    last bigint NOT NULL,
-    PRIMARY KEY (session, rank)
-) WITH (fillfactor = 70);
-
-CREATE TABLE batch (
-    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session bigint NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    reason text NOT NULL,
-    tokens_before bigint NOT NULL,
-    tokens_after bigint NOT NULL,
-    created_at double precision NOT NULL
-);
-CREATE UNIQUE INDEX batch_by_id ON batch (session, id);
-
-CREATE TABLE edit (
-    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session bigint NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    kind text NOT NULL,
-    level bigint NOT NULL,
-    batch bigint,           -- NULL: made on arrival
-    is_active boolean NOT NULL,
-    covered bigint NOT NULL,
-    created_at double precision NOT NULL,
-    payload bytea NOT NULL
-);
-CREATE UNIQUE INDEX edit_by_id ON edit (session, id);
-CREATE INDEX edit_by_batch ON edit (batch);
-CREATE INDEX edit_by_fold ON edit (session) WHERE kind = 'fold' AND is_active;
-
-CREATE TABLE cover (
-    edit bigint NOT NULL,
-    place bigint NOT NULL,
-    session bigint NOT NULL,
-    first bigint NOT NULL,
-    last bigint NOT NULL,
-    PRIMARY KEY (edit, place)
-);
-CREATE INDEX cover_by_span ON cover (session, last, first);
-
-CREATE TABLE fact (
-    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session bigint NOT NULL,
-    batch bigint NOT NULL,
-    kind text NOT NULL,
-    text text COLLATE "C" NOT NULL,
-    digest bytea NOT NULL,  -- of kind and text, which may be longer than an index holds
-    handle text COLLATE "C" NOT NULL,
-    created_at double precision NOT NULL
-);
-CREATE UNIQUE INDEX fact_by_digest ON fact (session, digest);
-
-CREATE TABLE event (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session bigint NOT NULL,
-    kind text NOT NULL,
-    created_at double precision NOT NULL,
-    fields bytea NOT NULL
-);
-CREATE INDEX event_by_session ON event (session, id);
-
-CREATE TABLE usage (
-    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session bigint NOT NULL,
-    created_at double precision NOT NULL,
-    model text NOT NULL,
-    input_tokens bigint NOT NULL,
-    output_tokens bigint NOT NULL,
-    cache_read_tokens bigint NOT NULL,
-    cache_write_tokens bigint NOT NULL,
-    counted_tokens bigint NOT NULL,
-    path_length bigint NOT NULL,
-    edits_version bigint NOT NULL
-);
-CREATE INDEX usage_by_session ON usage (session, key);
-
-CREATE TABLE lease (
-    session bigint PRIMARY KEY,
-    owner text COLLATE "C" NOT NULL,
-    expires_at double precision NOT NULL
-) WITH (fillfactor = 70);
-
--- A fold is in force while all it covers is on the path.
-CREATE VIEW fold_in_force AS
-SELECT edit.* FROM edit
-WHERE kind = 'fold' AND is_active AND covered = (
-    SELECT coalesce(sum(least(path.last, cover.last) - greatest(path.first, cover.first) + 1), 0)
-    FROM cover JOIN path ON path.session = cover.session AND path.first <= cover.last AND path.last >= cover.first
-    WHERE cover.edit = edit.key
-);
+-- Room to change a row in its place.
+ALTER TABLE session SET (fillfactor = 70);
+ALTER TABLE path SET (fillfactor = 70);
+ALTER TABLE lease SET (fillfactor = 70);
 
 -- JSON as people read it; what is no text that PostgreSQL can hold is shown escaped, or as U+FFFD.
 CREATE FUNCTION show_bytes(content bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -392,17 +268,35 @@ EXCEPTION WHEN OTHERS THEN
     RETURN regexp_replace(
         convert_from(content, 'UTF8'), '\\\\u(0000|[dD][89a-fA-F]..)', '\\\\ufffd', 'g')::json ->> name;
 END $$;
-
 """
-    + _POSTGRES_MESSAGES_1
-    + """
-
-CREATE VIEW sessions AS
-SELECT id, to_timestamp(created_at) AS created_at, to_timestamp(updated_at) AS updated_at, wire, model, message_count,
-    tokens, compression_count
-FROM session;
-"""
+_POSTGRES_MESSAGES = _replace(
+    _SQLITE_MESSAGES,
+    ("lower(hex(message.id)) AS id", "encode(message.id, 'hex') AS id"),
+    ("message_text.content AS content", "show_text(message.body) AS content"),
+    ("CAST(raw.body AS TEXT) AS raw", "show_bytes(message.body) AS raw"),
+    (" LEFT JOIN raw ON raw.key = message.raw\nLEFT JOIN message_text ON message_text.key = message.raw", ""),
+    ("NULL AS summary_of", "NULL::json AS summary_of"),
+    ("1 AS is_original", "true AS is_original"),
+    ("first.seq, 0, 1,", "first.seq, false, true,"),
+    *(
+        (f"json_extract(CAST(fold.payload AS TEXT), '$.{name}')", f"show_field(fold.payload, '{name}')")
+        for name in ("role", "text")
+    ),
+    ("json_extract(CAST(fold.payload AS TEXT), '$.tokens_after')", "show_field(fold.payload, 'tokens_after')::bigint"),
+    ("json_group_array(covered_id)", "json_agg(covered_id)"),
+    ("lower(hex(message.id)) AS covered_id", "encode(message.id, 'hex') AS covered_id"),
+    ("ORDER BY cover.place, message.seq\n        )", "ORDER BY cover.place, message.seq\n        ) AS covered"),
 )
+_POSTGRES_MESSAGES_1 = _replace(
+    _POSTGRES_MESSAGES,
+    ("show_text(message.body) AS content", "show_bytes(message.body) AS content"),
+    (" AS on_path, show_bytes(message.body) AS raw", " AS on_path"),
+    ("false, true, NULL", "false, true"),
+)
+_POSTGRES_SESSIONS = _replace(
+    _SESSIONS, *((f" {column}", f" to_timestamp({column}) AS {column}") for column in ("created_at", "updated_at"))
+)
+_POSTGRES_1 = "\n".join((_POSTGRES_TABLES, _POSTGRES_MORE, _POSTGRES_MESSAGES_1, _POSTGRES_SESSIONS))
 
 # ``messages.content`` is the text as people read it, computed from the JSON, which has a column of its own.
 _SQLITE_2 = (
