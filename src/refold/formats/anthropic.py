@@ -10,25 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text
+from refold.conversation.message import Message, Part, Role, Spoken, read_text
 from refold.formats.block import (
-    DROPPED,
     Raw,
+    WireFormat,
+    change_block,
     change_list,
-    check_changes,
     find_pair_faults,
-    has_content,
-    join_texts,
     make_arguments,
-    read_list,
+    read_content,
     read_object,
+    read_output,
     read_role,
     read_str,
-    read_system,
     str_or_empty,
-    write_text_block,
 )
-from refold.formats.canonical import Volatile, digest_message
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 CALL_TYPES = frozenset(("tool_use", "mcp_tool_use"))
@@ -37,35 +33,21 @@ RESULT_TYPES = frozenset(("tool_result", "mcp_tool_result"))
 _MEDIA_TYPES = frozenset(("image", "document", "container_upload"))
 
 
-class Anthropic:
+class Anthropic(WireFormat):
     """The messages format."""
 
     name = "anthropic"
 
-    def __init__(self, volatile: Volatile | None = None) -> None:
-        self._volatile = volatile
+    def _read_role(self, raw: Raw, where: str) -> Role:
+        return read_role(raw, ROLES, self.name, where)
 
-    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
-        """Read one message; raise FormatError that names ``where`` if it is not one."""
-        holder = read_object(raw, where)
-        role = read_role(holder, ROLES, self.name, where)
-        # Compute the digest first: it refuses nesting that would overflow the reader's stack.
-        digest = digest or digest_message(holder, self._volatile, where)
-        parts = _read_parts(holder, where)
-        return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=any(map(_is_compaction, parts)))
+    def _read_parts(self, raw: Raw, where: str) -> tuple[Part, ...]:
+        return read_content(raw.get("content"), f"{where}.content", _read_block)
 
-    def parse_parts(self, raw: object) -> tuple[Part, ...]:
-        """Read the parts of an object that this format made."""
-        return _read_parts(read_object(raw, "message"), "message")
+    def _is_sealed(self, raw: Raw, parts: Sequence[Part]) -> bool:  # noqa: ARG002
+        return any(part.kind == "opaque" and "compaction" in _type_of(part) for part in parts)
 
-    def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
-        """Return the message with parts replaced or left out; None if nothing is left."""
-        if not changes:
-            return message.raw
-        check_changes(message, changes)
-        if not has_content(message.parts, changes):
-            return None
-        raw = read_object(message.raw, "message")
+    def _change(self, message: Message, raw: Raw, changes: Mapping[int, str | None]) -> object:
         content = raw["content"]
         if isinstance(content, str):
             return {**raw, "content": changes[0]}
@@ -89,10 +71,6 @@ class Anthropic:
         for at, item in enumerate(items):
             faults += _find_message_faults(item, is_last=at == len(items) - 1)
         return faults
-
-    def read_system(self, system: object) -> str:
-        """Return the text of a system prompt that is passed apart from the messages."""
-        return read_system(system)
 
 
 def place_messages(wire: str, messages: Sequence[Any]) -> list[Any]:
@@ -140,16 +118,6 @@ def _find_message_faults(item: Spoken, *, is_last: bool) -> list[str]:
     return faults
 
 
-def _read_parts(raw: Raw, where: str) -> tuple[Part, ...]:
-    content = raw.get("content")
-    if isinstance(content, str):
-        return (Part("text", content),) if content else ()
-    if content is None:
-        return ()
-    blocks = read_list(content, f"{where}.content")
-    return tuple([_read_block(block, f"{where}.content[{at}]") for at, block in enumerate(blocks)])
-
-
 def _read_block(block: object, where: str) -> Part:
     holder = read_object(block, where)
     kind = str_or_empty(holder.get("type"))
@@ -180,16 +148,9 @@ def _read_opaque(block: Raw, kind: str) -> Part:
 
 
 def _read_result(block: Raw, where: str) -> Part:
-    content = block.get("content")
-    call_id = read_str(block, "tool_use_id", where)
-    is_error = block.get("is_error") is True
-    if content is None or isinstance(content, str):
-        return Part("result", content or "", call_id=call_id, payload=block, is_error=is_error)
-    blocks = read_list(content, f"{where}.content")
-    parts = [_read_block(inner, f"{where}.content[{at}]") for at, inner in enumerate(blocks)]
-    inside = tuple(part for part in parts if part.kind != "text")
-    texts = join_texts(part for part in parts if part.kind == "text")
-    return Part("result", texts, call_id=call_id, payload=block, inside=inside, is_error=is_error)
+    text, inside = read_output(block.get("content"), f"{where}.content", _read_block)
+    call_id, is_error = read_str(block, "tool_use_id", where), block.get("is_error") is True
+    return Part("result", text, call_id=call_id, payload=block, inside=inside, is_error=is_error)
 
 
 def _read_document(block: Raw) -> str:
@@ -205,13 +166,7 @@ def _change_block(part: Part, block: Raw, text: str | None) -> object:
         return {**block, "content": text}
     if part.kind == "call":
         return {**block, "input": make_arguments(text or "")}
-    if not text:
-        return DROPPED
-    return write_text_block("text", text, block) if part.kind == "media" else {**block, "text": text}
-
-
-def _is_compaction(part: Part) -> bool:
-    return part.kind == "opaque" and "compaction" in _type_of(part)
+    return change_block(part, block, text)
 
 
 def _type_of(part: Part) -> str:

@@ -1,4 +1,4 @@
-"""Shared by the three formats: reading and changing provider objects, system prompts, pairing calls with results.
+"""Shared by the three formats: their base class, reading and changing provider objects, pairing calls with results.
 
 Reading checks types and names the place of a fault. Changing copies along the changed path only, keeps the order of
 keys, and never touches the object that came in.
@@ -10,12 +10,13 @@ its own unit. Ids may come again in a later unit, but not within one. Calls may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
-from refold.conversation.message import Message, Part, Role, Spoken, write_json
+from refold.conversation.message import Message, Part, Role, Spoken, chain_id, write_json
 from refold.errors import FormatError
-from refold.formats.canonical import parse_arguments
+from refold.formats.canonical import Volatile, digest_message, parse_arguments
 
 Raw = dict[str, Any]
 # Where a part is in its message: the field, and the index in it if the field is a list.
@@ -23,6 +24,58 @@ Spot = tuple[str, int | None]
 Found = list[tuple[Part, Spot]]
 
 DROPPED = object()
+
+
+class WireFormat(ABC):
+    """The shared half of a format. ``conversation.message.Format`` documents the calls."""
+
+    name: ClassVar[str]
+    # The field of a request that holds its system prompt.
+    system_field: ClassVar[str] = "system"
+
+    def __init__(self, volatile: Volatile | None = None) -> None:
+        self._volatile = volatile
+
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
+        holder = read_object(raw, where)
+        role = self._read_role(holder, where)
+        # Compute the digest first: it refuses nesting that would overflow the reader's stack.
+        digest = digest or digest_message(holder, self._volatile, where)
+        parts = self._read_parts(holder, where)
+        name, is_sealed = self._read_name(holder), self._is_sealed(holder, parts)
+        return Message(raw, role, parts, digest, chain_id(parent, digest), name, is_sealed)
+
+    def parse_parts(self, raw: object) -> tuple[Part, ...]:
+        return self._read_parts(read_object(raw, "message"), "message")
+
+    def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
+        if not changes:
+            return message.raw
+        check_changes(message, changes)
+        if not has_content(message.parts, changes):
+            return None
+        return self._change(message, read_object(message.raw, "message"), changes)
+
+    def read_system(self, system: object) -> str:
+        return _read_system(system, self.system_field)
+
+    @abstractmethod
+    def _read_role(self, raw: Raw, where: str) -> Role:
+        """Return the role of a message; raise FormatError if it has none."""
+
+    @abstractmethod
+    def _read_parts(self, raw: Raw, where: str) -> tuple[Part, ...]:
+        """Return the parts of a message, in the order of part numbers."""
+
+    @abstractmethod
+    def _change(self, message: Message, raw: Raw, changes: Mapping[int, str | None]) -> object:
+        """Return the message with parts replaced or left out; something is left of it."""
+
+    def _read_name(self, raw: Raw) -> str:  # noqa: ARG002
+        return ""
+
+    def _is_sealed(self, raw: Raw, parts: Sequence[Part]) -> bool:  # noqa: ARG002
+        return False
 
 
 def read_object(value: object, where: str) -> Raw:
@@ -105,6 +158,36 @@ def join_texts(parts: Iterable[Part]) -> str:
     return "\n".join(part.text for part in parts if part.text)
 
 
+ReadBlock = Callable[[object, str], Part]
+
+
+def read_content(content: object, where: str, read_block: ReadBlock) -> tuple[Part, ...]:
+    """Return the parts of a content, which is a string, a list of blocks, or None."""
+    if content is None or isinstance(content, str):
+        return (Part("text", content),) if content else ()
+    return tuple([read_block(block, f"{where}[{at}]") for at, block in enumerate(read_list(content, where))])
+
+
+def read_output(content: object, where: str, read_block: ReadBlock) -> tuple[str, tuple[Part, ...]]:
+    """Return the text of a result's content, and its parts that are not text."""
+    if content is None or isinstance(content, str):
+        return content or "", ()
+    parts = read_content(content, where, read_block)
+    texts = join_texts(part for part in parts if part.kind == "text")
+    return texts, tuple(part for part in parts if part.kind != "text")
+
+
+def read_openai_block(block: object, where: str, *, texts: Collection[str], media: Collection[str]) -> Part:
+    """Return a block of one of OpenAI's formats, which have these types of text and of media."""
+    holder = read_object(block, where)
+    kind = str_or_empty(holder.get("type"))
+    if kind in texts:
+        return Part("text", read_str(holder, "text", where), payload=holder)
+    if kind == "refusal":
+        return Part("text", read_str(holder, "refusal", where), payload=holder)
+    return Part("media" if kind in media else "opaque", payload=holder)
+
+
 def check_changes(message: Message, changes: Mapping[int, str | None]) -> None:
     """Raise ValueError for changes that no format may carry out; they are bugs of the stage that proposed them."""
     if message.is_sealed:
@@ -142,18 +225,21 @@ def change_list(blocks: Sequence[Any], new: Mapping[int, object]) -> list[Any]:
     return [block for block in changed if block is not DROPPED]
 
 
-def write_text_block(kind: str, text: str, old: Raw) -> Raw:
-    """Return a text block that replaces another one; a cache breakpoint stays where it was."""
-    block: Raw = {"type": kind, "text": text}
-    if "cache_control" in old:
-        block["cache_control"] = old["cache_control"]
-    return block
+def change_block(part: Part, block: Raw, text: str | None, kind: str = "text") -> object:
+    """Return a block with another text, DROPPED without one; text blocks of this format have the type ``kind``."""
+    if not text:
+        return DROPPED
+    if part.kind != "media":
+        return {**block, ("refusal" if block.get("type") == "refusal" else "text"): text}
+    # A cache breakpoint stays where it was.
+    kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+    return {"type": kind, "text": text, **kept}
 
 
 _TEXT_TYPES = ("text", "input_text")
 
 
-def read_system(system: object, where: str = "system") -> str:
+def _read_system(system: object, where: str) -> str:
     """Return the text of a system prompt: a string, a list of text blocks, or None."""
     if system is None:
         return ""

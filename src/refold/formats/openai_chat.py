@@ -9,27 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text, write_json
+from refold.conversation.message import Message, Part, Role, Spoken, read_text, write_json
 from refold.errors import FormatError
 from refold.formats.block import (
-    DROPPED,
     Found,
     Raw,
+    WireFormat,
+    change_block,
     change_list,
-    check_changes,
     find_pair_faults,
-    has_content,
-    join_texts,
     read_list,
     read_object,
+    read_openai_block,
+    read_output,
     read_role,
     read_str,
-    read_system,
     str_or_empty,
     write_arguments,
-    write_text_block,
 )
-from refold.formats.canonical import Volatile, digest_message
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -44,35 +41,21 @@ _THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thin
 _MEDIA_TYPES = frozenset(("image_url", "input_audio", "file", "video_url", "audio_url", "image"))
 
 
-class OpenAIChat:
+class OpenAIChat(WireFormat):
     """The chat completions format."""
 
     name = "openai-chat"
 
-    def __init__(self, volatile: Volatile | None = None) -> None:
-        self._volatile = volatile
+    def _read_role(self, raw: Raw, where: str) -> Role:
+        return read_role(raw, ROLES, self.name, where)
 
-    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
-        """Read one message; raise FormatError that names ``where`` if it is not one."""
-        holder = read_object(raw, where)
-        role = read_role(holder, ROLES, self.name, where)
-        parts = tuple([part for part, _ in _find_parts(holder, role, where)])
-        digest = digest or digest_message(holder, self._volatile, where)
-        return Message(raw, role, parts, digest, chain_id(parent, digest), _read_name(holder))
+    def _read_name(self, raw: Raw) -> str:
+        return str_or_empty(raw.get("name"))
 
-    def parse_parts(self, raw: object) -> tuple[Part, ...]:
-        """Read the parts of an object that this format made."""
-        holder = read_object(raw, "message")
-        return tuple(part for part, _ in _find_parts(holder, read_role(holder, ROLES, self.name, "message"), "message"))
+    def _read_parts(self, raw: Raw, where: str) -> tuple[Part, ...]:
+        return tuple([part for part, _ in _find_parts(raw, self._read_role(raw, where), where)])
 
-    def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
-        """Return the message with parts replaced or left out; None if nothing is left."""
-        if not changes:
-            return message.raw
-        check_changes(message, changes)
-        if not has_content(message.parts, changes):
-            return None
-        raw = read_object(message.raw, "message")
+    def _change(self, message: Message, raw: Raw, changes: Mapping[int, str | None]) -> object:
         if message.role == "tool":
             return {**raw, "content": changes[0]}
         new = dict(raw)
@@ -112,14 +95,6 @@ class OpenAIChat:
             wrong = [part for part in item.parts if part.kind in ("call", "thinking") and item.role != "assistant"]
             faults += [f"{part.kind} in {item.role} message {part.call_id}" for part in wrong]
         return faults
-
-    def read_system(self, system: object) -> str:
-        """Return the text of a system prompt that is passed apart from the messages."""
-        return read_system(system)
-
-
-def _read_name(raw: Raw) -> str:
-    return str_or_empty(raw.get("name"))
 
 
 def _find_parts(raw: Raw, role: Role, where: str) -> Found:
@@ -196,24 +171,14 @@ def _read_call(call: object, where: str) -> Part:
 
 
 def _read_result(raw: Raw, content: Any, where: str) -> Part:
-    name = _read_name(raw)
+    name = str_or_empty(raw.get("name"))
     call_id = read_str(raw, "tool_call_id", where) or (name if raw.get("role") == "function" else "")
-    if content is None or isinstance(content, str):
-        return Part("result", content or "", name, call_id, raw)
-    blocks = read_list(content, f"{where}.content")
-    parts = [_read_block(block, f"{where}.content[{at}]") for at, block in enumerate(blocks)]
-    texts = join_texts(part for part in parts if part.kind == "text")
-    return Part("result", texts, name, call_id, raw, tuple(part for part in parts if part.kind != "text"))
+    text, inside = read_output(content, f"{where}.content", _read_block)
+    return Part("result", text, name, call_id, raw, inside)
 
 
 def _read_block(block: object, where: str) -> Part:
-    holder = read_object(block, where)
-    kind = str_or_empty(holder.get("type"))
-    if kind == "text":
-        return Part("text", read_str(holder, "text", where), payload=holder)
-    if kind == "refusal":
-        return Part("text", read_str(holder, "refusal", where), payload=holder)
-    return Part("media" if kind in _MEDIA_TYPES else "opaque", payload=holder)
+    return read_openai_block(block, where, texts=("text",), media=_MEDIA_TYPES)
 
 
 def _change_element(part: Part, element: Raw, text: str | None) -> object:
@@ -221,8 +186,4 @@ def _change_element(part: Part, element: Raw, text: str | None) -> object:
         if element.get("function") is not None:
             return {**element, "function": {**element["function"], "arguments": write_arguments(text or "")}}
         return {**element, "custom": {**element["custom"], "input": text}}
-    if not text:
-        return DROPPED
-    if part.kind == "media":
-        return write_text_block("text", text, element)
-    return {**element, ("refusal" if element.get("type") == "refusal" else "text"): text}
+    return change_block(part, element, text)

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text
+from refold.conversation.message import Message, Part, Role, Spoken, read_text
 from refold.errors import FormatError
 from refold.formats.block import (
-    DROPPED,
     Raw,
+    WireFormat,
+    change_block,
     change_list,
-    check_changes,
     find_pair_faults,
-    has_content,
     join_texts,
+    read_content,
     read_list,
-    read_object,
+    read_openai_block,
+    read_output,
     read_role,
     read_str,
-    read_system,
     str_or_empty,
     write_arguments,
-    write_text_block,
 )
-from refold.formats.canonical import Volatile, digest_message
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _TEXT_TYPES = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
@@ -41,42 +39,35 @@ _SEALED_TYPES = frozenset(("item_reference", "compaction", "compaction_summary",
 _LINK_FIELDS = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id"}
 
 
-class OpenAIResponses:
+class OpenAIResponses(WireFormat):
     """The Responses format."""
 
     name = "openai-responses"
-
-    def __init__(self, volatile: Volatile | None = None) -> None:
-        self._volatile = volatile
-
-    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
-        """Read one item; raise FormatError that names ``where`` if it is not one."""
-        holder = read_object(raw, where)
-        kind = _read_type(holder, where)
-        role = _read_role(holder, kind, where)
-        digest = digest or digest_message(holder, self._volatile, where)
-        parts = _read_parts(holder, kind, where)
-        return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=kind in _SEALED_TYPES)
-
-    def parse_parts(self, raw: object) -> tuple[Part, ...]:
-        """Read the parts of an item that this format made."""
-        holder = read_object(raw, "message")
-        return _read_parts(holder, _read_type(holder, "message"), "message")
+    system_field = "instructions"
 
     def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
         """Return the item with parts replaced or left out; None if nothing is left.
 
         A reasoning item with an id stays: without it the provider refuses the items that came with it.
         """
-        if not changes:
-            return message.raw
-        check_changes(message, changes)
-        raw = read_object(message.raw, "message")
+        is_linked = bool(message.parts) and message.parts[0].kind == "thinking" and bool(message.parts[0].call_id)
+        rendered = super().render(message, changes)
+        return message.raw if is_linked else rendered
+
+    def _read_role(self, raw: Raw, where: str) -> Role:
+        kind = _read_type(raw, where)
+        if kind == "message":
+            return read_role(raw, ROLES, self.name, where)
+        return "tool" if kind.endswith(("_output", "_response")) else "assistant"
+
+    def _read_parts(self, raw: Raw, where: str) -> tuple[Part, ...]:
+        return _read_item(raw, _read_type(raw, where), where)
+
+    def _is_sealed(self, raw: Raw, parts: Sequence[Part]) -> bool:  # noqa: ARG002
+        return _read_type(raw, "message") in _SEALED_TYPES
+
+    def _change(self, message: Message, raw: Raw, changes: Mapping[int, str | None]) -> object:
         kind = _read_type(raw, "message")
-        if kind == "reasoning":
-            return raw if message.parts[0].call_id else None
-        if not has_content(message.parts, changes):
-            return None
         if kind in _RESULT_TYPES:
             return {**raw, "output": changes[0]}
         if kind in _CALL_FIELDS:
@@ -85,7 +76,7 @@ class OpenAIResponses:
         if isinstance(content, str):
             return {**raw, "content": changes[0]}
         own = "output_text" if message.role == "assistant" else "input_text"
-        new = {at: _change_block(message.parts[at], content[at], text, own) for at, text in changes.items()}
+        new = {at: change_block(message.parts[at], content[at], text, own) for at, text in changes.items()}
         return {**raw, "content": change_list(content, new)}
 
     def write_summary(self, text: str, role: Role) -> object:
@@ -109,10 +100,6 @@ class OpenAIResponses:
                 faults.append("empty assistant message")
         return faults
 
-    def read_system(self, system: object) -> str:
-        """Return the text of the instructions that are passed apart from the items."""
-        return read_system(system, "instructions")
-
 
 def _read_type(raw: Raw, where: str) -> str:
     kind = raw.get("type")
@@ -129,15 +116,9 @@ def _read_type(raw: Raw, where: str) -> str:
     return kind
 
 
-def _read_role(raw: Raw, kind: str, where: str) -> Role:
+def _read_item(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
     if kind == "message":
-        return read_role(raw, ROLES, OpenAIResponses.name, where)
-    return "tool" if kind.endswith(("_output", "_response")) else "assistant"
-
-
-def _read_parts(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
-    if kind == "message":
-        return _read_content(raw, where)
+        return read_content(raw.get("content"), f"{where}.content", _read_block)
     if kind == "reasoning":
         return (_read_reasoning(raw, where),)
     if kind in _CALL_FIELDS:
@@ -150,42 +131,22 @@ def _read_parts(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
     return (Part("opaque", name=str_or_empty(raw.get("name")), call_id=str_or_empty(link), payload=raw),)
 
 
-def _read_content(raw: Raw, where: str) -> tuple[Part, ...]:
-    content = raw.get("content")
-    if content is None or isinstance(content, str):
-        return (Part("text", content),) if content else ()
-    blocks = read_list(content, f"{where}.content")
-    return tuple([_read_block(block, f"{where}.content[{at}]") for at, block in enumerate(blocks)])
-
-
 def _read_block(block: object, where: str) -> Part:
-    holder = read_object(block, where)
-    kind = str_or_empty(holder.get("type"))
-    if kind in _TEXT_TYPES:
-        return Part("text", read_str(holder, "text", where), payload=holder)
-    if kind == "refusal":
-        return Part("text", read_str(holder, "refusal", where), payload=holder)
-    return Part("media" if kind in _MEDIA_TYPES else "opaque", payload=holder)
+    return read_openai_block(block, where, texts=_TEXT_TYPES, media=_MEDIA_TYPES)
 
 
 def _read_reasoning(raw: Raw, where: str) -> Part:
     """Read a reasoning item. Its id becomes the call_id: thinking with an id belongs to the item after it."""
     texts: list[Part] = []
     for field in ("summary", "content"):
-        blocks = read_list(raw.get(field) or [], f"{where}.{field}")
-        texts += [_read_block(block, f"{where}.{field}[{at}]") for at, block in enumerate(blocks)]
+        texts += read_content(read_list(raw.get(field) or [], f"{where}.{field}"), f"{where}.{field}", _read_block)
     return Part("thinking", join_texts(texts), call_id=read_str(raw, "id", where), payload=raw)
 
 
 def _read_result(raw: Raw, where: str) -> Part:
-    output = raw.get("output")
     call_id = read_str(raw, "call_id", where) or read_str(raw, "id", where)
-    if output is None or isinstance(output, str):
-        return Part("result", output or "", call_id=call_id, payload=raw)
-    blocks = read_list(output, f"{where}.output")
-    parts = [_read_block(block, f"{where}.output[{at}]") for at, block in enumerate(blocks)]
-    inside = tuple(part for part in parts if part.kind != "text")
-    return Part("result", join_texts(part for part in parts if part.kind == "text"), "", call_id, raw, inside)
+    text, inside = read_output(raw.get("output"), f"{where}.output", _read_block)
+    return Part("result", text, "", call_id, raw, inside)
 
 
 def _change_call(raw: Raw, kind: str, text: str) -> object:
@@ -196,11 +157,3 @@ def _change_call(raw: Raw, kind: str, text: str) -> object:
     # A shell call has a fixed shape: only the command may change.
     action = raw.get("action")
     return {**(action if isinstance(action, dict) else {"type": "exec", "env": {}}), "command": [text]}
-
-
-def _change_block(part: Part, block: Raw, text: str | None, own: str) -> object:
-    if not text:
-        return DROPPED
-    if part.kind == "media":
-        return write_text_block(own, text, block)
-    return {**block, ("refusal" if block.get("type") == "refusal" else "text"): text}
