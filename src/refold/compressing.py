@@ -16,7 +16,7 @@ from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
-from refold.formats import Beside, Codec, Intake, detect, parse_messages, place_messages, read_intake
+from refold.formats import Beside, Codec, Intake, detect, parse_messages, place_messages, read_intake, read_output_limit
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
@@ -78,7 +78,7 @@ def compress(
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
     parsed, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
-    room = _choose_budget(budget, settings, model, counter)
+    room = _choose_budget(budget, settings, model, counter, output_tokens=read_output_limit(intake.body))
     lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
@@ -178,8 +178,12 @@ def _choose_config(preset: str | None, config: CompressionConfig | None) -> Comp
     return config or CompressionConfig.preset(preset or "default")
 
 
-def _choose_budget(budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter) -> Budget:
+def _choose_budget(
+    budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter, *, output_tokens: int | None
+) -> Budget:
     if budget is None:
+        reserve = settings.follow_output(model, output_tokens)
+        settings = settings if reserve is None else settings.model_copy(update={"reserve": reserve})
         return settings.budget(model_info(model), counter.margin)
     flat = flat_budget(budget)
     # An estimate may undercount, so the budget is lowered by its margin.

@@ -26,7 +26,7 @@ from refold.stages.fold import Fold
 from refold.tokens import CacheRules, counter_for
 from tests.effort import each_once, up_to
 from tests.laws.strategies import Talk, talks
-from tests.laws.test_growth import PRESETS, convert, make_session
+from tests.laws.test_growth import PRESETS, convert, grow_session, make_session
 from tests.recorded.sessions import read_records
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -277,3 +277,36 @@ def test_a_stage_that_breaks_it_is_caught() -> None:
     plan = Plan(budget, (Careless(),), trigger=trigger, strict=True, unsent=frozenset(m.id for m in messages[6:]))
     with pytest.raises(LawBroken, match="L11"):
         drive(prepare(view, plan), answer_nothing)
+
+
+SHORT = [("claude-sonnet-4-5", "max_tokens", 140_000), ("gpt-4o", "max_completion_tokens", 112_000)]
+
+
+@pytest.mark.parametrize(("model", "limit", "usual"), SHORT)
+def test_a_body_that_asks_for_a_short_answer_is_sent_whole_beyond_the_usual_reserve(
+    model: str, limit: str, usual: int, tmp_path: Path
+) -> None:
+    messages = document_requests(6)
+    messages[-1]["content"] += DOCUMENT[: len(DOCUMENT) // 2]
+    body = {"model": model, limit: 1_000, "messages": messages}
+    manager = refold.ContextCompressionManager(CompressionConfig(), tmp_path)
+    for prepared in (manager.prepare_context_sync("editor", body), refold.compress(body)):
+        assert prepared.messages == messages
+        assert prepared.total_tokens > usual
+    assert manager.status("editor").hard > usual, "the gauge has the limit that held for the request"
+    assert refold.compress({**body, limit: 60_000}).total_tokens < usual, "a long answer needs its room"
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "gpt-5"])
+def test_a_session_that_grows_to_sixty_thousand_tokens_in_a_large_window_is_never_compressed(
+    model: str, tmp_path: Path
+) -> None:
+    manager = refold.ContextCompressionManager(CompressionConfig(window=200_000), tmp_path)
+    tokens = 0
+    for history in grow_session(90):
+        prepared = manager.prepare_context_sync("agent", history, model=model)
+        if prepared.total_tokens > 60_000:
+            break
+        tokens = prepared.total_tokens
+        assert prepared.messages == history, f"compressed at {tokens:,} tokens"
+    assert 57_000 < tokens <= 60_000

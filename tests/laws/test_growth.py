@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,18 @@ def make_session(turn_every: int) -> list[dict[str, Any]]:
         lines = [f"10:31:{n:02d} worker-{n} order {step * 991 + n} done in {n * 13} ms" for n in range(12)]
         messages.append({"role": "tool", "tool_call_id": f"call_{step % 2}", "content": "\n".join(lines)})
     return messages
+
+
+def grow_session(lines: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield the history of each request of a coding agent whose commands print so many lines."""
+    history: list[dict[str, Any]] = []
+    for message in make_session(8):
+        if message["role"] == "tool":
+            seen = message["content"].splitlines()
+            message["content"] = "\n".join(f"{n}: {seen[n % len(seen)]}" for n in range(lines))
+        history.append(message)
+        if message["role"] == "tool":
+            yield history
 
 
 def convert(wire: str, messages: list[dict[str, Any]]) -> tuple[list[Any], Any]:

@@ -11,6 +11,7 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.server.settings import without_arrival
 from refold.testing import ScriptedUsage, say
 from tests.effort import each_once
+from tests.laws.test_growth import convert, grow_session
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 WIRES = list(PATHS)
@@ -206,3 +207,40 @@ def test_an_answer_cut_off_in_a_nearly_full_window_forces_a_compression(start):
     longer = [*messages, {"role": "assistant", "content": "cut"}, {"role": "user", "content": "go on"}]
     second = rig.post("openai-chat", make_body("openai-chat", longer))
     assert int(second.headers["x-refold-edits"]) > 0
+
+
+ROOMY = {
+    "anthropic": ("claude-sonnet-4-5", "max_tokens", 140_000, 2_250),
+    "openai-chat": ("gpt-4o", "max_completion_tokens", 112_000, 2_100),
+    "openai-responses": ("gpt-4o", "max_output_tokens", 112_000, 2_100),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_request_for_a_short_answer_may_use_the_room_that_a_long_one_would_need(start, wire):
+    model, limit, usual, words = ROOMY[wire]
+    rig = start(config={"economic": False})
+    messages, tokens = make_dialog(1, words), 0
+    for turn in range(1, 7):
+        answer = rig.post(wire, make_body(wire, messages, model, **{limit: 1_000}))
+        tokens = int(answer.headers["x-refold-tokens"].split("->")[-1])
+        assert find_sent(rig, wire) == messages, f"turn {turn}, {tokens} tokens, {answer.headers['x-refold-reason']}"
+        messages += make_dialog(1, words + turn)
+    assert tokens > usual
+    status = rig.manager.status(answer.headers["x-refold-session"])
+    assert usual < tokens < status.hard, "the gauge has the limit that held for the request"
+
+
+@pytest.mark.parametrize(("wire", "model"), [("anthropic", "claude-sonnet-4-5"), ("openai-responses", "gpt-5")])
+def test_a_session_that_grows_to_sixty_thousand_tokens_in_a_large_window_passes_unchanged(start, wire, model):
+    rig = start(config={"window": 200_000})
+    tokens = 0
+    for history in grow_session(90):
+        messages = convert(wire, history)[0]
+        answer = rig.post(wire, make_body(wire, messages, model))
+        counted = int(answer.headers["x-refold-tokens"].split("->")[-1])
+        if counted > 60_000:
+            break
+        tokens = counted
+        assert find_sent(rig, wire) == messages, f"compressed at {tokens:,} tokens"
+    assert 57_000 < tokens <= 60_000

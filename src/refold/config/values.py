@@ -25,7 +25,7 @@ from refold.config.layers import MEANINGS, Known, Merged, SettingSource, find_sa
 from refold.errors import ConfigError
 from refold.ledger.port import LedgerPlace
 from refold.stages import STAGES
-from refold.tokens.models import ModelInfo
+from refold.tokens.models import ModelInfo, model_info
 
 if TYPE_CHECKING:
     from refold.config.schema import CompressionConfig
@@ -323,14 +323,34 @@ def find_thresholds(config: CompressionConfig) -> Thresholds:
     )
 
 
+_SLACK_SHARE = 100
+
+
+def _reserve_of(model: ModelInfo, window: int) -> int:
+    # A reserve made for the model's window would take up most of a window that was set much smaller.
+    return min(model.output_reserve, window // 8 if window != model.window else window // 2)
+
+
+def follow_output(
+    config: CompressionConfig, model: str | None, output_tokens: int | None, window: int | None = None
+) -> int | None:
+    """Return the reserve of a request that limits its answer to less than the usual reserve; None for all others.
+
+    A request that asks for more keeps the usual reserve: only some providers count the limit towards the window.
+    """
+    if not output_tokens or output_tokens < 1 or config.reserve is not None:
+        return None
+    info = model_info(model or config.model)
+    window = window or window_of(config, info.name) or info.window
+    # Even an exact count misses some tokens of tools and images, and a refused request costs more than this room.
+    wanted = max(output_tokens, window // _SLACK_SHARE)
+    return wanted if wanted < _reserve_of(info, window) else None
+
+
 def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> Budget:
     """Return the tiers in tokens. A trigger or target that a document states of the window is a share of the window."""
     window = window_of(config, model.name) or model.window
-    if config.reserve is not None:
-        reserve = config.reserve
-    else:
-        # A reserve made for the model's window would take up most of a window that was set much smaller.
-        reserve = min(model.output_reserve, window // 8 if window != model.window else window // 2)
+    reserve = _reserve_of(model, window) if config.reserve is None else config.reserve
     budget = window_budget(window, reserve, find_tiers(config), margin=margin)
     soft, target = budget.soft, budget.target
     trigger = next((limit for name in _TRIGGERS if (limit := getattr(config, name)) is not None), None)

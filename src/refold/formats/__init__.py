@@ -11,7 +11,7 @@ from refold.formats.detect import (
     read_conversation,
     write_conversation,
 )
-from refold.formats.intake import Beside, Codec, Intake, MessageSource, ModelReply, read_intake
+from refold.formats.intake import Beside, Codec, Intake, MessageSource, ModelReply, read_intake, read_output_limit
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
 
@@ -34,5 +34,6 @@ __all__ = [
     "place_messages",
     "read_conversation",
     "read_intake",
+    "read_output_limit",
     "write_conversation",
 ]

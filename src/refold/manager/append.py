@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
+from refold.config import CompressionConfig
 from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.view import Edit
 from refold.errors import ConfigError, FormatError
-from refold.formats import Beside, Intake, detect
+from refold.formats import Beside, Intake, detect, read_output_limit
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
@@ -85,14 +86,22 @@ def choose_messages(messages: object, current_messages: object) -> object:
 
 
 def make_request(
-    session_id: str, intake: Intake, beside: Beside, *, window: int | None = None, reserve: int | None = None
+    config: CompressionConfig,
+    session_id: str,
+    intake: Intake,
+    beside: Beside,
+    *,
+    window: int | None = None,
+    reserve: int | None = None,
 ) -> Request:
-    """Return the request; raise ConfigError if a number is invalid."""
+    """Return the request; raise ConfigError if a number is invalid. A body's ``max_tokens`` may lower the reserve."""
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
             raise ConfigError("{name} is a whole number of tokens, not {value!r}", name=name, value=str(value)[:40])
     whole = beside.complete(intake)
     named = whole.model, whole.format
+    if reserve is None:
+        reserve = config.follow_output(whole.model, read_output_limit(intake.body), window)
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
 
 
@@ -212,7 +221,7 @@ def _find_room(keeper: Keeper, request: Request, row: SessionRow) -> dict[str, o
     """
     window = request.window or window_of(keeper.config, row.model)
     reserve = request.reserve if request.reserve is not None else keeper.config.reserve
-    room = None if window is None else [window, reserve]
+    room = None if window is None and request.reserve is None else [window, reserve]
     return {} if room == row.settings.get(ROOM) else {ROOM: room}
 
 

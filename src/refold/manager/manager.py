@@ -115,7 +115,7 @@ class ContextCompressionManager:
         """
         intake = read_intake(choose_messages(messages, current_messages), codec)
         beside = Beside(system_prompt, tools, model, format)
-        request = make_request(session_id, intake, beside, window=window, reserve=reserve)
+        request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
         prepared = await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
         return hand_over(prepared, intake, tools=tools)
 
@@ -136,7 +136,7 @@ class ContextCompressionManager:
         """The same as ``prepare_context``, for callers without an event loop."""
         intake = read_intake(choose_messages(messages, current_messages), codec)
         beside = Beside(system_prompt, tools, model, format)
-        request = make_request(session_id, intake, beside, window=window, reserve=reserve)
+        request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
         prepared = run_flow(prepare.prepare_flow(self._keeper, request, self._background))
         return hand_over(prepared, intake, tools=tools)
 

@@ -155,8 +155,13 @@ def _explain_stop(brake: Brake | None, *, is_auto: bool) -> Reason:
 
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
     """Return the budget that holds for a session; where our settings state no window, that of the newest request."""
-    is_stated = window_of(keeper.config, row.model) is not None or read_window(row.settings, row.model)[0] is not None
-    return keeper.find_budget(row, counter, *((None, None) if is_stated else read_room(row.settings)))
+    own = window_of(keeper.config, row.model)
+    window, reserve = read_room(row.settings)
+    if own is not None or read_window(row.settings, row.model)[0] is not None:
+        # A reserve for another window may not fit into this one.
+        is_same = window is None or window == own
+        return keeper.find_budget(row, counter, None, reserve if is_same else None)
+    return keeper.find_budget(row, counter, window, reserve)
 
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:

@@ -250,7 +250,11 @@ class Preparer:
         return session
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
-        return self._limits.find(find_limit_key(session, request), request.output_tokens_max)
+        wanted = request.output_tokens_max
+        learned = self._limits.find(find_limit_key(session, request), wanted)
+        if learned.window is not None:
+            return learned
+        return Limits(reserve=self._manager.config.follow_output(request.model, wanted))
 
     async def _read(self, tenant: str, wire: Wire, body: bytes) -> ReadRequest:
         """Return a parsed request; a large one comes without its messages, which stay in a worker process."""
