@@ -182,7 +182,9 @@ def _choose_budget(
     budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter, *, output_tokens: int | None
 ) -> Budget:
     if budget is None:
-        reserve = settings.follow_output(model, output_tokens)
+        from refold.config.values import follow_output
+
+        reserve = follow_output(settings, model, output_tokens)
         settings = settings if reserve is None else settings.model_copy(update={"reserve": reserve})
         return settings.budget(model_info(model), counter.margin)
     flat = flat_budget(budget)

@@ -94,7 +94,9 @@ class CompressionConfig(BaseModel):
         None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
     )
     context_window_tokens: Positive | None = Field(None, description="another name for window, in tokens")
-    reserve: Count | None = Field(None, description="tokens of the window left free for the answer; unset: an eighth, less if max_tokens is")
+    reserve: Count | None = Field(
+        None, description="tokens of the window left free for the answer; unset: an eighth, less if max_tokens is"
+    )
     tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 or estimate")
 
     # When to act
@@ -309,10 +311,6 @@ class CompressionConfig(BaseModel):
     def budget(self, model: ModelInfo, margin: float = 0.0) -> Budget:
         """Return the budget of a model's window; ``margin`` is how far the counter may undercount."""
         return values.find_budget(self, model, margin)
-
-    def follow_output(self, model: str | None, output_tokens: int | None, window: int | None = None) -> int | None:
-        """Return the reserve of a request that limits its answer to less than the usual one; None for all others."""
-        return values.follow_output(self, model, output_tokens, window)
 
 
 def block_of(stage: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from refold.config import CompressionConfig
-from refold.config.values import window_of
+from refold.config.values import follow_output, window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.view import Edit
@@ -101,7 +101,7 @@ def make_request(
     whole = beside.complete(intake)
     named = whole.model, whole.format
     if reserve is None:
-        reserve = config.follow_output(whole.model, read_output_limit(intake.body), window)
+        reserve = follow_output(config, whole.model, read_output_limit(intake.body), window)
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, Unavailable
@@ -254,7 +255,7 @@ class Preparer:
         learned = self._limits.find(find_limit_key(session, request), wanted)
         if learned.window is not None:
             return learned
-        return Limits(reserve=self._manager.config.follow_output(request.model, wanted))
+        return Limits(reserve=follow_output(self._manager.config, request.model, wanted))
 
     async def _read(self, tenant: str, wire: Wire, body: bytes) -> ReadRequest:
         """Return a parsed request; a large one comes without its messages, which stay in a worker process."""
