@@ -148,12 +148,12 @@ async def test_killed_while_a_tool_runs_the_next_run_tells_the_model(tmp_path: P
 def test_only_calls_at_the_very_end_are_pending() -> None:
     call = {"role": "assistant", "tool_calls": [{"id": one, "function": {"name": "f"}} for one in "ab"]}
     result = {"role": "tool", "tool_call_id": "a", "content": "x"}
-    assert [one.id for one in find_pending([call])] == ["a", "b"]
-    assert [one.id for one in find_pending([call, result])] == ["b"]
-    assert find_pending([call, result, {"role": "user", "content": "hi"}]) == []
-    assert find_pending([{"role": "user", "content": "hi"}]) == []
+    assert [one.id for one in find_pending([call], "openai-chat")] == ["a", "b"]
+    assert [one.id for one in find_pending([call, result], "openai-chat")] == ["b"]
+    assert find_pending([call, result, {"role": "user", "content": "hi"}], "openai-chat") == []
+    assert find_pending([{"role": "user", "content": "hi"}], "openai-chat") == []
     block = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
-    assert [one.id for one in find_pending([block])] == ["t"]
+    assert [one.id for one in find_pending([block], "anthropic")] == ["t"]
     answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}
-    assert find_pending([block, answered]) == []
-    assert find_pending([]) == []
+    assert find_pending([block, answered], "anthropic") == []
+    assert find_pending([], "openai-chat") == []

@@ -125,13 +125,19 @@ def _list_tables_of_words() -> Iterator[str]:
 
 
 def _list_tools() -> Iterator[str]:
-    """Yield what the MCP server says about itself and its tools: the docstrings of functions inside functions."""
-    tree = ast.parse((SOURCE / "mcp" / "context_server.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("INSTRUCTIONS", "SESSION"):
-            yield ast.literal_eval(node.value)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("_add_"):
-            yield from (ast.get_docstring(one) or "" for one in node.body if isinstance(one, ast.AsyncFunctionDef))
+    """Yield what the MCP server says about itself, its tools and their arguments."""
+    from refold.agent.context_tools import ContextTools
+    from refold.agent.tools import make_tool
+    from refold.manager import ContextCompressionManager
+    from refold.mcp.context_server import INSTRUCTIONS, SESSION, Sessions
+
+    own = Sessions(ContextCompressionManager())
+    tools = ContextTools(own.manager, "").list_tools()
+    tools += [make_tool(getattr(own, name)) for name in dir(own) if name.startswith("context_")]
+    yield from (INSTRUCTIONS, SESSION)
+    for tool in tools:
+        yield tool.description
+        yield from (one.description or "" for one in tool.arguments.model_fields.values())
 
 
 def list_untranslated() -> list[str]:

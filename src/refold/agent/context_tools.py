@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refold.agent.tools import Tool, make_tool
-from refold.conversation.reason import Language, count_things, say
+from refold.conversation.reason import Language, Reason, fill_template, say
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.manager import ContextCompressionManager
 from refold.manager.compress import CompactResult
@@ -78,7 +78,7 @@ class ContextTools:
         try:
             now = self.manager.status(self.session_id)
         except LedgerError:
-            return texts.nothing_yet
+            return texts("nothing_yet")
         return texts.status(now, _read_settings(self.manager))
 
     async def context_compress(self, instructions: str = "") -> str:
@@ -89,16 +89,16 @@ class ContextTools:
         """
         texts = self.texts
         if self.manager.ledger.read_session(self.session_id) is None:
-            return texts.nothing_to_compress
+            return texts("nothing_to_compress")
         before = len(await asyncio.to_thread(self.manager.read_view, self.session_id))
         try:
             done = await self.manager.compress_async(self.session_id, instructions[:4_000], by_tool=True)
         except LedgerError as error:
             return str(error)
         if not done.success:
-            return texts.compress_failed(done)
+            return texts.explain("compress_failed", done.reason)
         if done.freed_tokens == 0 and not any(stage.edits for stage in done.stages):
-            return texts.not_compressed(done)
+            return texts.explain("not_compressed", done.reason, tokens=done.current_tokens)
         return texts.compressed(done, before)
 
     def context_config(
@@ -126,7 +126,7 @@ class ContextTools:
         for name, value in changes.items():
             ours = SETTINGS.get(name, name)
             if ours not in SETTINGS.values():
-                return texts.no_such_setting(str(name)[:80], list(SETTINGS))
+                return texts("no_such_setting", name=str(name)[:80], known=", ".join(SETTINGS))
             problem = _check_setting(ours, value, texts)
             if problem:
                 return problem
@@ -135,7 +135,8 @@ class ContextTools:
             self.manager.configure(**wanted)
         except ConfigError as error:
             return str(error)
-        return texts.changed(wanted, _read_settings(self.manager))
+        listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in wanted.items())
+        return f"{texts('changed', listed=listed)}\n{texts.settings(_read_settings(self.manager))}"
 
     def context_summary(self, limit: int = 3) -> str:
         """Read the newest summaries of what was compressed.
@@ -145,7 +146,7 @@ class ContextTools:
         """
         texts = self.texts
         found = self.manager.summaries(self.session_id, max(1, min(SUMMARIES_MAX, limit)))
-        return texts.summaries(found) if found else texts.no_summaries
+        return texts.summaries(found) if found else texts("no_summaries")
 
     def context_recall(self, query: str, limit: int = 5) -> str:
         """Search everything ever said in this session, also what is no longer in view.
@@ -156,14 +157,14 @@ class ContextTools:
         """
         texts = self.texts
         if not query.strip():
-            return texts.empty_query
+            return texts("empty_query")
         most = max(1, min(RECALL_MAX, limit))
         try:
             found = self.manager.recall(self.session_id, query[:2_000], most, tokens_max=RECALL_TOKENS)
         except LedgerError:
-            return texts.nothing_yet
+            return texts("nothing_yet")
         passages = [(one.handle, one.role, one.text) for one in found]
-        return texts.recalled(query, passages) if passages else texts.not_recalled(query)
+        return texts.recalled(query, passages) if passages else texts("not_recalled", query=query[:80])
 
     def context_expand(self, handle: str, offset: int = 0, limit: int = PAGE_CHARS) -> str:
         """Read the exact original behind a handle such as m:4f2a91c3, page by page.
@@ -179,9 +180,9 @@ class ContextTools:
             # One more than the page, to know whether there is another.
             text = self.manager.expand(self.session_id, handle, start, most + 1)
         except (HandleUnknown, LedgerError) as error:
-            return texts.unknown_handle(handle[:80], str(error))
+            return texts("unknown_handle", handle=handle[:80], why=str(error))
         if not text:
-            return texts.past_the_end(handle[:80], start)
+            return texts("past_the_end", handle=handle[:80], offset=start)
         return texts.page(handle[:80], text[:most], start, has_more=len(text) > most)
 
     def context_pin(self, handle: str) -> str:
@@ -194,8 +195,8 @@ class ContextTools:
         try:
             pinned = self.manager.pin(self.session_id, handle)
         except (HandleUnknown, LedgerError) as error:
-            return texts.unknown_handle(handle[:80], str(error))
-        return texts.pinned(handle[:80], len(pinned))
+            return texts("unknown_handle", handle=handle[:80], why=str(error))
+        return texts("pinned", handle=handle[:80], count=len(pinned))
 
     @property
     def texts(self) -> Texts:
@@ -213,12 +214,12 @@ def _read_settings(manager: ContextCompressionManager) -> dict[str, object]:
 
 def _check_setting(name: str, value: object, texts: Texts) -> str:
     if name == "auto_compress":
-        return "" if isinstance(value, bool) else texts.wrong_value(name, "true, false")
+        return "" if isinstance(value, bool) else texts("wrong_value", name=name, allowed="true, false")
     low, high = _BOUNDS[name]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and low <= float(value) <= high:  # type: ignore[arg-type]
         return ""
-    return texts.wrong_value(name, f"{low:,g}–{high:,g}")
+    return texts("wrong_value", name=name, allowed=f"{low:,g}–{high:,g}")
 
 
 _SUMMARY_CHARS = 4_000
@@ -230,187 +231,144 @@ _LABELS = {
     "autoCompress": "自动压缩",
     "importanceThreshold": "重要性阈值",
 }
-
-
-def _show(value: object, *, is_chinese: bool = False) -> str:
-    if is_chinese and isinstance(value, bool):
-        return "开启" if value else "关闭"
-    return "—" if value is None else json.dumps(value)
+# Every text in English and Chinese. ``{count:count message}`` is a figure with its noun in the right number.
+_TEXTS: dict[str, tuple[str, str]] = {
+    "nothing_yet": ("This session has no messages yet.", "本会话还没有消息。"),
+    "no_summaries": ("Nothing has been compressed yet: there are no summaries.", "还没有压缩过，没有摘要。"),
+    "empty_query": ("The query is empty; give a few words to look for.", "查询为空，请给出要查找的词。"),
+    "no_room": (
+        "There is no room in the context for more of the originals in this turn. Answer with what you have.",
+        "本轮的上下文里没有空间再显示更多原文。请用已有的内容作答。",
+    ),
+    "one_at_a_time": ("Too many calls in one answer; ask again for this one.", "一次回答中的调用太多，请单独再查。"),
+    "nothing_to_compress": ("Nothing to compress.", "无需压缩。"),
+    "compress_failed": ("Compression failed, history unchanged: {why}.", "压缩失败，保持原历史不变：{why}。"),
+    "not_compressed": (
+        "Nothing was compressed ({why}): {tokens:,} tokens as before.",
+        "未压缩（{why}）：仍为 {tokens:,} 词元。",
+    ),
+    "compressed": (
+        "Compressed: {before:,} → {after:,} messages, {done.previous_tokens:,} → {done.current_tokens:,} tokens, "
+        "{done.freed_tokens:,} freed ({stages}). {done.preserved_count:count message} unchanged.{gone} "
+        "Originals: context_recall, context_expand.",
+        "压缩完成：{before:,} → {after:,} 条消息，{done.previous_tokens:,} → {done.current_tokens:,} 词元，"
+        "释放 {done.freed_tokens:,}（{stages}）。{done.preserved_count:,} 条消息未变。{gone}"
+        "原文可用 context_recall、context_expand 取回。",
+    ),
+    "deleted": (" {count:count file} deleted.", "删除文件 {count:,} 个。"),
+    "context": (
+        "Context: {now.tokens:,} of {now.hard:,} tokens ({now.share:.0%}; window {now.window:,}).",
+        "上下文：{now.tokens:,} / {now.hard:,} 词元（{now.share:.0%}，窗口 {now.window:,}）。",
+    ),
+    "in_view": (
+        "In view: {now.messages_in_view:,} of {now.messages:count message}, {now.turns:count turn}; "
+        "{now.tokens_original:,} tokens in all, {now.compression_count:count compression}, {now.pinned:,} pinned.",
+        "可见：{now.messages:,} 条消息中的 {now.messages_in_view:,} 条，{now.turns:,} 轮；"
+        "原文共 {now.tokens_original:,} 词元，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
+    ),
+    "stopped": ("Automatic compression does not run: {why}.", "自动压缩未运行：{why}。"),
+    "configuration": ("Configuration: {listed}.", "配置：{listed}。"),
+    "statistics": (
+        "Statistics: {now.messages:count message}, {now.messages_folded:,} compressed, "
+        "{now.folded_away:,} tokens folded away.",
+        "统计：总消息数 {now.messages:,}，已压缩 {now.messages_folded:,} 条，已折叠 {now.folded_away:,} 词元。",
+    ),
+    "settings": ("Settings of compression:", "压缩设置："),
+    "changed": (
+        "Set {listed}; kept in .compression/config.json.",
+        "已设置 {listed}，保存于 .compression/config.json。",
+    ),
+    "no_such_setting": (
+        "There is no setting {name!r} to change here; there are {known}.",
+        "没有可更改的设置 {name!r}；可用：{known}。",
+    ),
+    "wrong_value": ("{name} was not changed; it takes {allowed}.", "{name} 未更改；允许的值：{allowed}。"),
+    "turns": ("[turns {first}–{last}]", "[第 {first}–{last} 轮]"),
+    "recalled": (
+        "{count:count passage} for {query!r}; {reader} gives the whole original.",
+        "“{query}”共 {count:,} 段；{reader} 可读全文。",
+    ),
+    # A model that is not told so searches again and again.
+    "not_recalled": (
+        "Nothing in this session mentions {query!r}. The same search again finds nothing either.",
+        "本会话中没有提到“{query}”。重复同样的查询也不会有结果。",
+    ),
+    "page": ("⟨{handle}⟩ characters {start}–{stop}", "⟨{handle}⟩ 第 {start}–{stop} 字符"),
+    "more": ("; continue with offset={stop}", "；继续请用 offset={stop}"),
+    "end": ("; this is the end", "；已到结尾"),
+    "past_the_end": ("{handle} ends before character {offset}.", "{handle} 在第 {offset} 字符之前已结束。"),
+    "unknown_handle": ("Not found: {why}", "找不到 {handle}：{why}"),
+    "pinned": (
+        "{handle} is pinned and will not be compressed; {count:count message} pinned now.",
+        "{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The sentences in one language."""
+    """The sentences in one language: ``texts("page", handle=…)``."""
 
     language: Language
 
-    def _say(self, english: str, chinese: str) -> str:
-        return chinese if self.language == "zh" else english
+    def __call__(self, key: str, **values: object) -> str:
+        return fill_template(_TEXTS[key][self.language == "zh"], values)
 
-    @property
-    def nothing_yet(self) -> str:
-        return self._say("This session has no messages yet.", "本会话还没有消息。")
+    def explain(self, key: str, reason: Reason, **values: object) -> str:
+        """Return a text that names a reason as ``why``."""
+        return self(key, why=say(reason, self.language), **values)
 
-    @property
-    def no_summaries(self) -> str:
-        return self._say("Nothing has been compressed yet: there are no summaries.", "还没有压缩过，没有摘要。")
-
-    @property
-    def empty_query(self) -> str:
-        return self._say("The query is empty; give a few words to look for.", "查询为空，请给出要查找的词。")
-
-    @property
-    def no_room(self) -> str:
-        return self._say(
-            "There is no room in the context for more of the originals in this turn. Answer with what you have.",
-            "本轮的上下文里没有空间再显示更多原文。请用已有的内容作答。",
-        )
-
-    @property
-    def one_at_a_time(self) -> str:
-        return self._say("Too many calls in one answer; ask again for this one.", "一次回答中的调用太多，请单独再查。")
-
-    @property
-    def nothing_to_compress(self) -> str:
-        return self._say("Nothing to compress.", "无需压缩。")
-
-    def compress_failed(self, done: CompactResult) -> str:
-        """Return that a compression failed and changed nothing."""
-        return self._say(
-            f"Compression failed, history unchanged: {done.reason}.",
-            f"压缩失败，保持原历史不变：{say(done.reason, 'zh')}。",
-        )
-
-    def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
-        """Return configuration and statistics, one per line."""
-        listed = ", ".join(f"{name} {_show(value)}" for name, value in values.items())
-        zh = "，".join(f"{_LABELS[name]} {_show(value, is_chinese=True)}" for name, value in values.items())
-        figures = f"{now.messages_folded:,} compressed, {now.folded_away:,} tokens folded away."
-        return [
-            self._say(f"Configuration: {listed}.", f"配置：{zh}。"),
-            self._say(
-                f"Statistics: {count_things(now.messages, 'message')}, {figures}",
-                f"统计：总消息数 {now.messages:,}，已压缩 {now.messages_folded:,} 条，"
-                f"已折叠 {now.folded_away:,} 词元。",
-            ),
-        ]
-
-    def status(self, now: SessionStatus, values: Mapping[str, object]) -> str:
+    def status(self, now: SessionStatus, settings: Mapping[str, object]) -> str:
         """Return a session's status: room, next compression, configuration and statistics."""
-        share = f"{now.share:.0%}"
+        ahead = now.ahead.tell(self.language) + ("。" if self.language == "zh" else ".")
         lines = [
-            self._say(
-                f"Context: {now.tokens:,} of {now.hard:,} tokens ({share}; window {now.window:,}).",
-                f"上下文：{now.tokens:,} / {now.hard:,} 词元（{share}，窗口 {now.window:,}）。",
-            ),
-            self._say(
-                f"In view: {now.messages_in_view:,} of {count_things(now.messages, 'message')}, "
-                f"{count_things(now.turns, 'turn')}; {now.tokens_original:,} tokens in all, "
-                f"{count_things(now.compression_count, 'compression')}, {now.pinned:,} pinned.",
-                f"可见：{now.messages:,} 条消息中的 {now.messages_in_view:,} 条，{now.turns:,} 轮；"
-                f"原文共 {now.tokens_original:,} 词元，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
-            ),
+            self("context", now=now),
+            self("in_view", now=now),
+            self.explain("stopped", now.stopped) if now.stopped else f"{ahead[0].upper()}{ahead[1:]}",
+            self("configuration", listed=self._list(settings)),
+            self("statistics", now=now),
         ]
-        if now.stopped:
-            why = say(now.stopped, self.language)
-            lines.append(self._say(f"Automatic compression does not run: {why}.", f"自动压缩未运行：{why}。"))
-        else:
-            told = now.ahead.tell(self.language)
-            lines.append(f"{told[0].upper()}{told[1:]}{self._say('.', '。')}")
-        lines += self._list_figures(now, values)
         return "\n".join(lines)
 
-    def compressed(self, done: CompactResult, messages_before: int) -> str:
-        after = len(done.messages)
-        fewer = self._say(f"{messages_before:,} → {after:,} messages, ", f"{messages_before:,} → {after:,} 条消息，")
-        stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
-        files = len(done.deleted_files)
-        gone = self._say(f" {count_things(files, 'file')} deleted.", f"删除文件 {files:,} 个。") if files else ""
-        return self._say(
-            f"Compressed: {fewer}{done.previous_tokens:,} → {done.current_tokens:,} tokens, "
-            f"{done.freed_tokens:,} freed ({stages}). {count_things(done.preserved_count, 'message')} unchanged.{gone} "
-            f"Originals: context_recall, context_expand.",
-            f"压缩完成：{fewer}{done.previous_tokens:,} → {done.current_tokens:,} 词元，释放 {done.freed_tokens:,}"
-            f"（{stages}）。"
-            f"{done.preserved_count:,} 条消息未变。{gone}原文可用 context_recall、context_expand 取回。",
-        )
-
-    def not_compressed(self, done: CompactResult) -> str:
-        return self._say(
-            f"Nothing was compressed ({done.reason}): {done.current_tokens:,} tokens as before.",
-            f"未压缩（{say(done.reason, 'zh')}）：仍为 {done.current_tokens:,} 词元。",
-        )
+    def _list(self, settings: Mapping[str, object]) -> str:
+        if self.language == "en":
+            return ", ".join(f"{name} {_show(value)}" for name, value in settings.items())
+        words = {True: "开启", False: "关闭"}
+        shown = {name: words[one] if isinstance(one, bool) else _show(one) for name, one in settings.items()}
+        return "，".join(f"{_LABELS[name]} {one}" for name, one in shown.items())
 
     def settings(self, values: Mapping[str, object]) -> str:
-        lines = [f"{name}: {_show(value)}" for name, value in values.items()]
-        return "\n".join([self._say("Settings of compression:", "压缩设置："), *lines])
+        return "\n".join([self("settings"), *(f"{name}: {_show(value)}" for name, value in values.items())])
 
-    def changed(self, wanted: Mapping[str, object], values: Mapping[str, object]) -> str:
-        told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in wanted.items())
-        head = self._say(
-            f"Set {told}; kept in .compression/config.json.", f"已设置 {told}，保存于 .compression/config.json。"
-        )
-        return f"{head}\n{self.settings(values)}"
-
-    def no_such_setting(self, name: str, known: Sequence[str]) -> str:
-        """Return which settings there are."""
-        return self._say(
-            f"There is no setting {name!r} to change here; there are {', '.join(known)}.",
-            f"没有可更改的设置 {name!r}；可用：{'、'.join(known)}。",
-        )
-
-    def wrong_value(self, name: str, allowed: str) -> str:
-        """Return which values a setting takes."""
-        return self._say(f"{name} was not changed; it takes {allowed}.", f"{name} 未更改；允许的值：{allowed}。")
+    def compressed(self, done: CompactResult, before: int) -> str:
+        stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
+        gone = self("deleted", count=len(done.deleted_files)) if done.deleted_files else ""
+        return self("compressed", done=done, before=before, after=len(done.messages), stages=stages, gone=gone)
 
     def summaries(self, found: Sequence[ContextSummary]) -> str:
         """Return summaries, oldest first."""
         pieces = []
         for one in found:
             first, last = one.turn_range
-            head = self._say(f"[turns {first}–{last}]", f"[第 {first}–{last} 轮]")
             body = one.content if len(one.content) <= _SUMMARY_CHARS else f"{one.content[:_SUMMARY_CHARS]}…"
-            pieces.append(f"{head}\n{body}")
+            pieces.append(f"{self('turns', first=first, last=last)}\n{body}")
         return "\n\n".join(pieces)
 
     def recalled(
         self, query: str, found: Sequence[tuple[str, str, str]], reader: str = "context_expand(handle)"
     ) -> str:
         """Return passages that were found, each with its handle; ``reader`` is the call that reads on."""
-        head = self._say(
-            f"{count_things(len(found), 'passage')} for {query[:80]!r}; {reader} gives the whole original.",
-            f"“{query[:80]}”共 {len(found):,} 段；{reader} 可读全文。",
-        )
+        head = self("recalled", count=len(found), query=query[:80], reader=reader)
         return "\n\n".join([head, *(f"⟨{handle}⟩ {role}\n{text}" for handle, role, text in found)])
-
-    def not_recalled(self, query: str) -> str:
-        """Return that nothing was found; the answer tells the model to stop searching."""
-        return self._say(
-            f"Nothing in this session mentions {query[:80]!r}. The same search again finds nothing either.",
-            f"本会话中没有提到“{query[:80]}”。重复同样的查询也不会有结果。",
-        )
 
     def page(self, handle: str, text: str, offset: int, *, has_more: bool) -> str:
         stop = offset + len(text)
-        more = self._say(f"; continue with offset={stop}", f"；继续请用 offset={stop}")
-        end = self._say("; this is the end", "；已到结尾")
-        head = self._say(
-            f"⟨{handle.strip('⟨⟩')}⟩ characters {offset}–{stop}", f"⟨{handle.strip('⟨⟩')}⟩ 第 {offset}–{stop} 字符"
-        )
-        return f"{head}{more if has_more else end}\n{text}"
+        head = self("page", handle=handle.strip("⟨⟩"), start=offset, stop=stop)
+        return f"{head}{self('more', stop=stop) if has_more else self('end')}\n{text}"
 
-    def past_the_end(self, handle: str, offset: int) -> str:
-        return self._say(f"{handle} ends before character {offset}.", f"{handle} 在第 {offset} 字符之前已结束。")
 
-    def unknown_handle(self, handle: str, why: str) -> str:
-        """Return why a handle was not found."""
-        return self._say(f"Not found: {why}", f"找不到 {handle}：{why}")
-
-    def pinned(self, handle: str, count: int) -> str:
-        return self._say(
-            f"{handle} is pinned and will not be compressed; {count_things(count, 'message')} pinned now.",
-            f"{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",
-        )
+def _show(value: object) -> str:
+    return "—" if value is None else json.dumps(value)
 
 
 def tell_change(freed: int) -> str:

@@ -17,6 +17,8 @@ from refold.conversation.reason import Reason, describe
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
 
+KINDS: dict[str, type[AgentEvent]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
@@ -24,16 +26,20 @@ class AgentEvent:
 
     kind: ClassVar[str] = "event"
 
+    def __init_subclass__(cls, kind: str = "") -> None:
+        # ``slots`` makes every class twice, the second time without the keyword.
+        cls.kind = kind or cls.kind
+        KINDS[cls.kind] = cls
+
     def to_dict(self) -> dict[str, object]:
         """Return the event as plain values, for JSON."""
         return {"kind": self.kind, **describe(self)}
 
 
 @dataclass(frozen=True, slots=True)
-class StepStarted(AgentEvent):
+class StepStarted(AgentEvent, kind="step_started"):
     """A request is about to be sent: its size by our count, and the limits of the window."""
 
-    kind: ClassVar[str] = "step_started"
     step: int
     tokens: int
     hard: int
@@ -42,36 +48,32 @@ class StepStarted(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta(AgentEvent):
+class TextDelta(AgentEvent, kind="text"):
     """A piece of the answer."""
 
-    kind: ClassVar[str] = "text"
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingDelta(AgentEvent):
+class ThinkingDelta(AgentEvent, kind="thinking"):
     """A piece of the model's reasoning, if the provider shows it."""
 
-    kind: ClassVar[str] = "thinking"
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted(AgentEvent):
+class ToolStarted(AgentEvent, kind="tool_started"):
     """A tool call starts. ``arguments`` is the JSON text as the model wrote it."""
 
-    kind: ClassVar[str] = "tool_started"
     id: str
     name: str
     arguments: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFinished(AgentEvent):
+class ToolFinished(AgentEvent, kind="tool_finished"):
     """A tool call has ended; ``chars_total`` is the length of the output before it was cut."""
 
-    kind: ClassVar[str] = "tool_finished"
     id: str
     name: str
     text: str
@@ -81,19 +83,17 @@ class ToolFinished(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Compressing(AgentEvent):
+class Compressing(AgentEvent, kind="compressing"):
     """A compression has started."""
 
-    kind: ClassVar[str] = "compressing"
     reason: Reason
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed(AgentEvent):
+class Compressed(AgentEvent, kind="compacted"):
     """The context was compressed; ``undo`` identifies the compression."""
 
-    kind: ClassVar[str] = "compacted"
     reason: Reason
     tokens_before: int
     tokens_after: int
@@ -103,27 +103,24 @@ class Compressed(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Offloaded(AgentEvent):
+class Offloaded(AgentEvent, kind="offloaded"):
     """Tool results were moved to files."""
 
-    kind: ClassVar[str] = "offloaded"
     files: tuple[str, ...]
     tokens_freed: int
 
 
 @dataclass(frozen=True, slots=True)
-class CompressionSkipped(AgentEvent):
+class CompressionSkipped(AgentEvent, kind="skipped"):
     """A requested compression was skipped or failed; ``reason`` says why."""
 
-    kind: ClassVar[str] = "skipped"
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
-class WindowLowered(AgentEvent):
+class WindowLowered(AgentEvent, kind="window_lowered"):
     """The provider rejected a request that should have fitted; the smaller window applies from now on."""
 
-    kind: ClassVar[str] = "window_lowered"
     model: str
     window_before: int
     window_after: int
@@ -131,19 +128,17 @@ class WindowLowered(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying(AgentEvent):
+class Retrying(AgentEvent, kind="retrying"):
     """The request is sent again; discard the deltas received since the step started."""
 
-    kind: ClassVar[str] = "retrying"
     reason: str
     wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class UsageReported(AgentEvent):
+class UsageReported(AgentEvent, kind="usage"):
     """Tokens the provider billed for a request. ``cached`` is the part of ``input`` read from its cache."""
 
-    kind: ClassVar[str] = "usage"
     input: int
     output: int
     cached: int = 0
@@ -151,42 +146,19 @@ class UsageReported(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Warned(AgentEvent):
+class Warned(AgentEvent, kind="warned"):
     """A problem that does not stop the run."""
 
-    kind: ClassVar[str] = "warned"
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(AgentEvent):
+class Finished(AgentEvent, kind="finished"):
     """The run has ended. ``reason``: stop, length, refusal, steps, stuck, or the provider's own."""
 
-    kind: ClassVar[str] = "finished"
     text: str
     reason: str
     steps: int
-
-
-KINDS: dict[str, type[AgentEvent]] = {
-    one.kind: one
-    for one in (
-        StepStarted,
-        TextDelta,
-        ThinkingDelta,
-        ToolStarted,
-        ToolFinished,
-        Compressing,
-        Compressed,
-        Offloaded,
-        CompressionSkipped,
-        WindowLowered,
-        Retrying,
-        UsageReported,
-        Warned,
-        Finished,
-    )
-}
 
 
 Hear = Callable[[AgentEvent], None]

@@ -19,6 +19,8 @@ from refold.agent.events import find_hub
 from refold.agent.models import find_endpoint, make_chat_model, speak
 from refold.agent.tools import INTERRUPTED, AgentLimits, Approve, Runner, Tool, make_tools
 from refold.errors import ConfigError
+from refold.formats import parse_messages
+from refold.formats.detect import make_format
 from refold.ledger.codec import load_json
 from refold.llm.choose import name_conversation, store_place
 from refold.llm.port import ChatModel, ChatReply, ToolCall, ToolResult, clean_text
@@ -212,48 +214,23 @@ class Agent:
 def close_pending(manager: ContextCompressionManager, session_id: str, model: ChatModel) -> int:
     """Append a result for every unanswered call at the session's end; return how many there were."""
     path = manager.ledger.read_path(session_id)
-    tail = [load_json(one.raw) for one in manager.ledger.read_messages(session_id, path.ids[-TAIL_MAX:]) if one.raw]
-    calls = find_pending(tail)
+    stored = manager.ledger.read_messages(session_id, path.ids[-TAIL_MAX:])
+    calls = find_pending([load_json(one.raw) for one in stored if one.raw], model.wire)
     if calls:
         results = [ToolResult(call, LOST, True) for call in calls]
         manager.append(session_id, model.write_results(results), format=model.wire)
     return len(calls)
 
 
-def find_pending(messages: Sequence[Any]) -> list[ToolCall]:
+def find_pending(messages: Sequence[object], wire: str) -> list[ToolCall]:
     """Return the unanswered calls of the last step; empty if anything but results follows them."""
     answered: set[str] = set()
-    for message in reversed(messages):
-        if not isinstance(message, dict):
+    for message in reversed(parse_messages(make_format(wire), messages)):
+        if message.role == "assistant":
+            calls = (part for part in message.parts if part.kind == "call" and part.call_id not in answered)
+            return [ToolCall(part.call_id or "", part.name, "") for part in calls]
+        results = {part.call_id for part in message.parts if part.kind == "result"}
+        if not results:
             return []
-        if message.get("role") == "assistant":
-            return [call for call in _read_calls(message) if call.id not in answered]
-        found = _read_answered(message)
-        if not found:
-            return []
-        answered |= found
+        answered |= results
     return []
-
-
-def _read_calls(message: dict[str, Any]) -> list[ToolCall]:
-    calls = [
-        ToolCall(str(one.get("id", "")), str((one.get("function") or {}).get("name", "")), "")
-        for one in message.get("tool_calls") or ()
-    ]
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    return calls + [
-        ToolCall(str(one.get("id", "")), str(one.get("name", "")), "")
-        for one in blocks
-        if isinstance(one, dict) and one.get("type") == "tool_use"
-    ]
-
-
-def _read_answered(message: dict[str, Any]) -> set[str]:
-    if message.get("role") == "tool":
-        return {str(message.get("tool_call_id", ""))}
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    return {
-        str(one.get("tool_use_id", "")) for one in blocks if isinstance(one, dict) and one.get("type") == "tool_result"
-    }

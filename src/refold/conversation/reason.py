@@ -127,20 +127,23 @@ def _say(reason: Reason, language: Language, depth: int) -> str:
         name: _say(one, language, depth + 1) if isinstance(one, Reason) else one for name, one in reason.values.items()
     }
     try:
-        return _WRITER.vformat(kind.words[language], (), values)
+        return fill_template(kind.words[language], values)
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return reason.to_header()
 
 
 class _TemplateWriter(Formatter):
-    """Fills templates. ``{requests:count request}`` writes a figure with its noun in the right number."""
-
     def format_field(self, value: Any, format_spec: str) -> str:
         noun = format_spec.removeprefix("count ")
         return count_things(value, noun) if noun != format_spec else format(value, format_spec)
 
 
 _WRITER = _TemplateWriter()
+
+
+def fill_template(template: str, values: Mapping[str, object]) -> str:
+    """Return a template with its values; ``{requests:count request}`` is a figure with its noun in the right number."""
+    return _WRITER.vformat(template, (), values)
 
 
 def as_reason(words: Reason | str) -> Reason:

@@ -9,8 +9,10 @@ answers about a session are in that of the conversation.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
@@ -18,7 +20,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from refold import __version__
-from refold.agent.context_tools import PAGE_CHARS, ContextTools
+from refold.agent.context_tools import ContextTools
+from refold.agent.tools import Tool, make_tool
 from refold.cli.app import describe_error
 from refold.cli.output import tr, translate
 from refold.errors import RefoldError
@@ -32,11 +35,11 @@ INSTRUCTIONS = (
 MESSAGES_MAX = 10_000
 LISTED_MAX = 20
 SESSION = "the session's name; not needed if the server has one, or only one exists"
-Session = Annotated[str, Field(description=SESSION, max_length=256)]
+SessionName = Annotated[str, Field(max_length=256)]
 
 
 class Sessions:
-    """Finds the tools of a session."""
+    """Finds the tools of a session, and has the tools that only a server needs."""
 
     def __init__(self, manager: ContextCompressionManager, default: str = "") -> None:
         self.manager = manager
@@ -59,6 +62,40 @@ class Sessions:
             name = rows[0].id if rows else "default"
         return ContextTools(self.manager, name)
 
+    async def context_sessions(self, limit: int = 20) -> str:
+        """List the sessions of this workspace, the last changed first."""
+        rows = await asyncio.to_thread(self.manager.ledger.list_sessions, limit=max(1, min(200, limit)))
+        lines = [
+            tr(
+                "{row.id}: {row.messages:,} messages, {row.tokens:,} tokens, {model}",
+                row=row,
+                model=row.model or tr("no model"),
+            )
+            for row in rows
+        ]
+        return "\n".join(lines) or tr("no sessions yet")
+
+    async def context_append(self, messages: list[dict[str, Any]], session: SessionName = "") -> str:
+        """Store messages of a conversation, in the format of OpenAI or Anthropic, so that they can be found again."""
+        tools = self.find(session)
+        if not 0 < len(messages) <= MESSAGES_MAX:
+            return tr("give 1 to {most:,} messages", most=MESSAGES_MAX)
+        try:
+            count = await asyncio.to_thread(self.manager.append, tools.session_id, messages)
+        except RefoldError as error:
+            return describe_error(error)
+        return tr("session {session} has {count:,} messages now", session=tools.session_id, count=count)
+
+    async def context_prepare(self, model: str = "", session: SessionName = "") -> str:
+        """Return the session as a context that fits the model's window, as JSON; compresses if it has to."""
+        tools = self.find(session)
+        try:
+            prepared = await self.manager.prepare_context(tools.session_id, None, model=model or None)
+        except RefoldError as error:
+            return describe_error(error)
+        made = {"session": tools.session_id, "tokens": prepared.total_tokens, "messages": prepared.messages}
+        return json.dumps(made, ensure_ascii=False)
+
 
 def make_server(manager: ContextCompressionManager, session: str = "") -> MCPServer[Any]:
     """Return the server; ``session`` is the default of calls that name none."""
@@ -66,107 +103,32 @@ def make_server(manager: ContextCompressionManager, session: str = "") -> MCPSer
         "refold", title="refold context", instructions=translate(INSTRUCTIONS), version=__version__, log_level="WARNING"
     )
     sessions = Sessions(manager, session)
-    _add_reading(server, sessions)
-    _add_changing(server, sessions)
+    own = (sessions.context_sessions, sessions.context_append, sessions.context_prepare)
+    for tool in [*ContextTools(manager, "").list_tools(), *(make_tool(one) for one in own)]:
+        described = server.tool(description=translate(tool.description), structured_output=False)
+        described(_make_function(tool, sessions))
     return server
 
 
-def _offer_by(server: MCPServer[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds a tool to the server, described in the user's language."""
+def _make_function(tool: Tool, sessions: Sessions) -> Callable[..., Any]:
+    """Return a tool as a function with its arguments, described in the user's language.
 
-    def offer(function: Callable[..., Any]) -> Callable[..., Any]:
-        if "session" in function.__annotations__:
-            function.__annotations__["session"] = Annotated[str, Field(description=translate(SESSION), max_length=256)]
-        return server.tool(description=translate(function.__doc__ or ""), structured_output=False)(function)
+    An agent's own context tool takes the name of the session, too.
+    """
+    is_about_one = hasattr(ContextTools, tool.name)
 
-    return offer
+    async def function(**arguments: Any) -> str:
+        if not is_about_one:
+            return await tool.run(**arguments)
+        found = await asyncio.to_thread(sessions.find, arguments.pop("session"))
+        return await replace(tool, call=getattr(found, tool.name)).run(**arguments)
 
-
-def _add_reading(server: MCPServer[Any], sessions: Sessions) -> None:
-    @_offer_by(server)
-    async def context_status(session: Session = "") -> str:
-        """Tell how full the context is: tokens, window, turns, compressions, and what happens next."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_status())
-
-    @_offer_by(server)
-    async def context_summary(limit: int = 3, session: Session = "") -> str:
-        """Read the newest summaries of what was compressed."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_summary(limit))
-
-    @_offer_by(server)
-    async def context_recall(query: str, limit: int = 5, session: Session = "") -> str:
-        """Search everything ever said in the session, also what is no longer in view."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_recall(query, limit))
-
-    @_offer_by(server)
-    async def context_expand(handle: str, offset: int = 0, limit: int = PAGE_CHARS, session: Session = "") -> str:
-        """Read the exact original behind a handle such as m:4f2a91c3, page by page."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_expand(handle, offset, limit))
-
-    @_offer_by(server)
-    async def context_sessions(limit: int = 20) -> str:
-        """List the sessions of this workspace, the last changed first."""
-        rows = await asyncio.to_thread(sessions.manager.ledger.list_sessions, limit=max(1, min(200, limit)))
-        lines = [
-            tr(
-                "{id}: {messages:,} messages, {tokens:,} tokens, {model}",
-                id=row.id,
-                messages=row.messages,
-                tokens=row.tokens,
-                model=row.model or tr("no model"),
-            )
-            for row in rows
-        ]
-        return "\n".join(lines) or tr("no sessions yet")
-
-
-def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
-    @_offer_by(server)
-    async def context_compress(instructions: str = "", session: Session = "") -> str:
-        """Compress the context now; nothing is lost. Say in a sentence what to keep in view above all."""
-        return await sessions.find(session).context_compress(instructions)
-
-    @_offer_by(server)
-    async def context_config(
-        changes: dict[str, Any] | None = None,
-        maxTurns: int | None = None,  # noqa: N803 - the document's own names
-        keepRecent: int | None = None,  # noqa: N803
-        maxToolOutput: int | None = None,  # noqa: N803
-        summaryMaxChars: int | None = None,  # noqa: N803
-        autoCompress: bool | None = None,  # noqa: N803
-        importanceThreshold: float | None = None,  # noqa: N803
-        session: Session = "",
-    ) -> str:
-        """Show the settings of compression, or change some, such as {"keepRecent": 6}."""
-        given = (maxTurns, keepRecent, maxToolOutput, summaryMaxChars, autoCompress, importanceThreshold)
-        return await asyncio.to_thread(lambda: sessions.find(session).context_config(changes, *given))
-
-    @_offer_by(server)
-    async def context_pin(handle: str, session: Session = "") -> str:
-        """Keep the message behind a handle from ever being compressed."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_pin(handle))
-
-    @_offer_by(server)
-    async def context_append(messages: list[dict[str, Any]], session: Session = "") -> str:
-        """Store messages of a conversation, in the format of OpenAI or Anthropic, so that they can be found again."""
-        tools = sessions.find(session)
-        if not 0 < len(messages) <= MESSAGES_MAX:
-            return tr("give 1 to {most:,} messages", most=MESSAGES_MAX)
-        try:
-            count = await asyncio.to_thread(tools.manager.append, tools.session_id, messages)
-        except RefoldError as error:
-            return describe_error(error)
-        return tr("session {session} has {count:,} messages now", session=tools.session_id, count=count)
-
-    @_offer_by(server)
-    async def context_prepare(model: str = "", session: Session = "") -> str:
-        """Return the session as a context that fits the model's window, as JSON; compresses if it has to."""
-        tools = sessions.find(session)
-        try:
-            prepared = await tools.manager.prepare_context(tools.session_id, None, model=model or None)
-        except RefoldError as error:
-            return describe_error(error)
-        return json.dumps(
-            {"session": tools.session_id, "tokens": prepared.total_tokens, "messages": prepared.messages},
-            ensure_ascii=False,
-        )
+    taken = [*inspect.signature(tool.call, eval_str=True).parameters.values()]
+    if is_about_one:
+        taken.append(inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, default="", annotation=SessionName))
+    for at, one in enumerate(taken):
+        about = SESSION if one.name == "session" else tool.arguments.model_fields[one.name].description
+        taken[at] = one.replace(annotation=Annotated[one.annotation, Field(description=about and translate(about))])
+    function.__name__ = tool.name
+    function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    return function

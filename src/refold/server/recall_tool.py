@@ -110,12 +110,12 @@ class TurnRecalls:
         for call in calls[:CALLS_MAX]:
             results[call.id] = found = self._answer_one(call, self._left)
             self._left -= self._count(found)
-        return results | {call.id: self.texts.one_at_a_time for call in calls[CALLS_MAX:] if call.id not in results}
+        return results | {call.id: self.texts("one_at_a_time") for call in calls[CALLS_MAX:] if call.id not in results}
 
     def refuse(self, results: dict[str, str]) -> dict[str, str]:
         """Return results without content: the provider refused those with it as too long."""
         self._left = 0
-        return dict.fromkeys(results, self.texts.no_room)
+        return dict.fromkeys(results, self.texts("no_room"))
 
     def _find_room(self) -> int:
         """Return how many tokens results may have; the most if the session cannot be read, which has no results."""
@@ -128,10 +128,10 @@ class TurnRecalls:
 
     def _answer_one(self, call: RecallCall, tokens_max: int) -> str:
         if tokens_max < RESULT_TOKENS_MIN:
-            return self.texts.no_room
+            return self.texts("no_room")
         if call.handle:
             return self._read_page(call.handle, call.offset, tokens_max)
-        return self._search(call.query, tokens_max) if call.query else self.texts.empty_query
+        return self._search(call.query, tokens_max) if call.query else self.texts("empty_query")
 
     def _search(self, query: str, tokens_max: int) -> str:
         """Return the passages about a query; fewer and shorter ones until they and their frame fit."""
@@ -140,23 +140,23 @@ class TurnRecalls:
                 room = int(tokens_max * share)
                 found = self._manager.recall(self._session_id, query, PASSAGES_MAX, tokens_max=room)
             except LedgerError:
-                return self.texts.nothing_yet
+                return self.texts("nothing_yet")
             passages = [(one.handle, one.role, one.text) for one in found]
             if not passages:
-                return self.texts.not_recalled(query)
+                return self.texts("not_recalled", query=query[:80])
             told = self.texts.recalled(query, passages, f"{NAME}(handle)")
             if self._count(told) <= tokens_max:
                 return told
-        return self.texts.no_room
+        return self.texts("no_room")
 
     def _read_page(self, handle: str, offset: int, tokens_max: int) -> str:
         """Return a page of an original that is as long as the room allows."""
         try:
             text = self._manager.expand(self._session_id, handle, offset, PAGE_CHARS + 1)
         except (HandleUnknown, LedgerError) as error:
-            return self.texts.unknown_handle(handle, str(error))
+            return self.texts("unknown_handle", handle=handle, why=str(error))
         if not text:
-            return self.texts.past_the_end(handle, offset)
+            return self.texts("past_the_end", handle=handle, offset=offset)
         size = min(len(text), PAGE_CHARS)
         while size > 1:
             told = self.texts.page(handle, text[:size], offset, has_more=len(text) > size)
@@ -164,7 +164,7 @@ class TurnRecalls:
             if tokens <= tokens_max:
                 return told
             size = min(size - 1, int(size * tokens_max / tokens * ROOM_SHARE))
-        return self.texts.no_room
+        return self.texts("no_room")
 
 
 class RecallTool(ABC):

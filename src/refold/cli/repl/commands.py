@@ -118,14 +118,14 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     texts = find_texts(chat)
     # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
-        screen.note(texts.nothing_to_compress)
+        screen.note(texts("nothing_to_compress"))
         return
     screen.wait(tr(OPTIMISING))
     with chat.converse():
         done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
     if not done.success:
-        screen.note(texts.compress_failed(done), "yellow")
+        screen.note(texts.explain("compress_failed", done.reason), "yellow")
         return
     if not any(stage.edits for stage in done.stages):
         screen.note(
