@@ -186,7 +186,7 @@ def read_system(system: object) -> Any:
     plain = _read_plain(system)
     parts = plain["parts"] if isinstance(plain, dict) and isinstance(plain.get("parts"), list) else plain
     if isinstance(parts, list) and parts and all(isinstance(one, dict) and "type" not in one for one in parts):
-        return "\n".join(str(one.get("text") or "") for one in parts)
+        return "\n".join(str(one.get("text") or one.get("content") or "") for one in parts)
     return plain
 
 

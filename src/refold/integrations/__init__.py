@@ -1,6 +1,7 @@
 """Integrations: refold inside other clients and frameworks. Each module is imported only when it is used.
 
-Here is what adapters share: which session a request belongs to, the request that fits, and objects with fitted methods.
+Here is what adapters share: which session a request belongs to, requests that a hook passes on, and objects with fitted
+methods.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
 from refold.formats import Codec, MessageSource
-from refold.integrations.parts import At
+from refold.integrations.parts import At, evolve
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 from refold.prepared import PreparedContext
@@ -64,6 +65,9 @@ class Adapter:
     codec: ClassVar[Codec | None] = None
     format: ClassVar[str] = "openai-chat"
 
+    # Where the first thing that ``session_for`` gets has the name of the session, such as "session.id".
+    session_at: ClassVar[str] = ""
+
     # Arguments of the framework's class.
     arguments: ClassVar[Mapping[str, Any]] = {}
 
@@ -76,9 +80,9 @@ class Adapter:
         self.refold = open_session(self._find_name, codec=self.codec, format=self.format, **options)
         self.manager = self.refold.manager
 
-    def find_name(self, *context: Any) -> str | None:  # noqa: ARG002 - for subclasses
+    def find_name(self, *context: Any) -> str | None:
         """Return the name that the framework has for the session of a request."""
-        return None
+        return At(self.session_at).take(context[0]) if self.session_at and context else None
 
     def session_for(self, *context: Any) -> ManagedSession:
         """Return the session of a request, which has undo, recall, status and tools."""
@@ -104,6 +108,27 @@ class Adapter:
         if not name:
             raise ConfigError("name the session: pass session=…, or run the agent with one of the framework's")
         return str(name)
+
+
+class MiddlewareAdapter(Adapter, ABC):
+    """Fits requests that a framework's hook gets, with their ``messages``, and passes on to a handler."""
+
+    @abstractmethod
+    def read_request(self, request: Any) -> dict[str, Any]:
+        """Return what a request sends beside its messages, as ``session.prepare`` takes it."""
+
+    def ask(self, request: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the arguments of a session's ``call`` or ``stream`` that sends a request to a handler."""
+        return {
+            "send": lambda fit: handler(evolve(request, "messages", fit.messages)),
+            "messages": request.messages,
+            **self.read_request(request),
+        }
+
+    async def fit(self, request: Any, *context: Any) -> Any:
+        """Return a copy of a request that fits its window, for hooks that do not send it themselves."""
+        prepared = await self.session_for(*context).prepare_async(request.messages, **self.read_request(request))
+        return evolve(request, "messages", prepared.messages)
 
 
 class MethodAdapter(Adapter, ABC):

@@ -7,9 +7,10 @@ Without ``session`` each session of the kit is one of refold's, and each sub-age
 
 from __future__ import annotations
 
-import json
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from refold.integrations import Adapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec
@@ -30,7 +31,7 @@ class AdkCodec(PartsCodec):
 
     message, field, made_ids = types.Content, "parts", "adk-"
     roles: ClassVar = {"assistant": "model", "tool": "user", "system": "user"}
-    load = staticmethod(lambda part: types.Part.model_validate_json(json.dumps(part)))
+    parts = TypeAdapter(types.Part)
     kinds = (
         PartKind("call", at="function_call", name="name", id="id", arguments="args"),
         PartKind("result", None, {"parts": None}, at="function_response", name="name", id="id", content=_RESULT),

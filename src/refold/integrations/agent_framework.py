@@ -45,11 +45,7 @@ class AgentFrameworkCodec(PartsCodec):
 class RefoldChatMiddleware(Adapter, ChatMiddleware):
     """Prepares every model request and stores every answer. ``session_for(context)`` has undo, recall, status."""
 
-    codec = AgentFrameworkCodec()
-
-    def find_name(self, context: Any) -> str | None:
-        """Return the id of the session that the agent runs with."""
-        return getattr(getattr(context, "session", None), "session_id", None)
+    codec, session_at = AgentFrameworkCodec(), "session.session_id"
 
     async def process(self, context: Any, call_next: Callable[[], Any]) -> None:
         """Send a request that fits and store the answer."""

@@ -47,14 +47,10 @@ class AgnoAdapter(MethodAdapter):
     Agno also asks an agent's model for titles, summaries and memories, outside any run: these calls pass unchanged.
     """
 
-    codec, model = AgnoCodec(), "id"
+    codec, model, session_at = AgnoCodec(), "id", "session_id"
     methods: ClassVar = {
         "invoke": "call", "ainvoke": "call_async", "invoke_stream": "stream", "ainvoke_stream": "stream_async"
     }  # fmt: skip
-
-    def find_name(self, run: Any) -> str:
-        """Return the name of Agno's session."""
-        return str(run.session_id)
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:
         """Return the session of a run."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.parts import At, PartKind, PartsCodec, evolve
+from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
     from autogen_core import FunctionCall, Image
@@ -27,7 +27,7 @@ _IMAGE = At("image", lambda part: part.data_uri, lambda url: Image.from_uri(url)
 class AutoGenCodec(PartsCodec):
     """Converts AutoGen's messages to chat messages and back; sources and thoughts are kept."""
 
-    field = "content"
+    field, aside = "content", "thought"  # Beside calls, the thought is the text that the provider gets.
     classes: ClassVar = {
         "system": m.SystemMessage, "user": m.UserMessage, "assistant": m.AssistantMessage,
         "tool": m.FunctionExecutionResultMessage,
@@ -39,22 +39,9 @@ class AutoGenCodec(PartsCodec):
         PartKind("image_url", Image, url=_IMAGE),
     )
 
-    def open(self, message: Any) -> tuple[str, Sequence[Any]]:
-        """Return a message's role and parts. Beside calls, the thought is the text that the provider gets."""
-        role, parts = super().open(message)
-        thought = getattr(message, "thought", None) if isinstance(message.content, list) else None
-        return role, [thought, *parts] if thought else parts
-
-    def close(self, role: str, parts: list[Any], origin: Any) -> Any:
-        """Return a message with these parts; beside calls, text is the thought."""
-        calls = [one for one in parts if isinstance(one, FunctionCall)]
-        thought = "\n".join(one for one in parts if isinstance(one, str)) or None
-        made = super().close(role, calls or parts, origin)
-        return evolve(made, "thought", thought) if calls else made
-
-    def message(self, role: str, content: Any) -> Any:
+    def message(self, role: str, content: Any, **more: Any) -> Any:
         """Return a new message; its source, where such messages have one, is the role."""
-        return self.classes[role](content=content or "", source=role)
+        return self.classes[role](content=content or "", source=role, **more)
 
 
 class AutoGenAdapter(MethodAdapter):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from refold.formats import MessageSource, ModelReply
-from refold.integrations import Adapter, needs
+from refold.integrations import MiddlewareAdapter, needs
 
 with needs("RefoldMiddleware", "langchain 1.0"):
     from langchain.agents.middleware import AgentMiddleware
@@ -40,7 +40,7 @@ class LangChainCodec:
         return origin.model_copy(update={"content": made.content, **calls})
 
 
-class RefoldMiddleware(Adapter, AgentMiddleware):
+class RefoldMiddleware(MiddlewareAdapter, AgentMiddleware):
     """Prepares every model call and stores every answer. ``refold`` is the session: undo, recall, status."""
 
     codec = LangChainCodec()
@@ -58,30 +58,25 @@ class RefoldMiddleware(Adapter, AgentMiddleware):
         suffix = f"-{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}" if parent else ""
         return f"{found['thread_id']}{suffix}" if found.get("thread_id") else ""
 
+    def read_request(self, request: Any) -> dict[str, Any]:
+        """Return the system prompt, the tools and the model of a request."""
+        tools = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
+        model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+        return {"system": request.system_prompt, "tools": tools, "model": model}
+
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send a request that fits and store the answer."""
-        return self.refold.call(**_read(request, handler))
+        return self.refold.call(**self.ask(request, handler), reply=_read_answer)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """The same as ``wrap_model_call``, for async agents."""
-        return await self.refold.call_async(**_read(request, handler))
+        return await self.refold.call_async(**self.ask(request, handler), reply=_read_answer)
 
 
 def make_tool(tool: Any) -> StructuredTool:
     """Return a context tool as a LangChain tool."""
     known = {"name": tool.name, "description": tool.description, "args_schema": tool.arguments}
     return StructuredTool(**known, func=tool.run_now, coroutine=tool.run)
-
-
-def _read(request: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-    return {
-        "send": lambda fit: handler(request.override(messages=fit.messages)),
-        "messages": request.messages,
-        "system": request.system_prompt or "",
-        "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools],
-        "model": getattr(request.model, "model_name", None) or getattr(request.model, "model", None),
-        "reply": _read_answer,
-    }
 
 
 def _read_answer(response: Any) -> ModelReply:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic import TypeAdapter
+
 from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.formats.intake import to_plain
@@ -18,7 +20,14 @@ from refold.integrations import MethodAdapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_llm", "llama-index-core 0.14.6"):
-    from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
+    from llama_index.core.base.llms.types import (
+        ChatMessage,
+        ContentBlock,
+        ImageBlock,
+        TextBlock,
+        ThinkingBlock,
+        ToolCallBlock,
+    )
     from llama_index.core.llms import LLM
     from llama_index.core.tools import FunctionTool
 
@@ -28,7 +37,7 @@ _SAID = At("blocks", lambda message: message.content or "", lambda text: [TextBl
 class LlamaIndexCodec(PartsCodec):
     """Converts LlamaIndex's messages to chat messages and back; ``additional_kwargs`` are kept."""
 
-    message, field = ChatMessage, "blocks"
+    message, field, parts = ChatMessage, "blocks", TypeAdapter(ContentBlock)
     kinds = (
         PartKind("text", TextBlock, text="text"),
         PartKind("call", ToolCallBlock, id="tool_call_id", name="tool_name", arguments="tool_kwargs"),
@@ -49,10 +58,6 @@ class LlamaIndexCodec(PartsCodec):
         made = super().close(role, parts, origin)
         rest = {key: value for key, value in made.additional_kwargs.items() if key != "tool_calls"}
         return made.model_copy(update={"additional_kwargs": rest})
-
-    def load(self, part: Any) -> Any:
-        """Return a block of another kind."""
-        return ChatMessage(blocks=[part]).blocks[0]
 
 
 class LlamaIndexAdapter(MethodAdapter):

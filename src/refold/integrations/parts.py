@@ -16,6 +16,8 @@ from dataclasses import dataclass, is_dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
+from pydantic import TypeAdapter
+
 from refold.formats import MessageSource
 from refold.formats.intake import to_plain
 
@@ -70,16 +72,16 @@ class PartKind:
     """One kind of part: the type of its block, the class of such parts, and where they have the block's fields.
 
     A part is of this kind if it is of that class, has the values ``fixed`` and has the first of the fields. Without a
-    class, the codec's ``dump`` and ``load`` stand between a part and its fields. A picture has its address (``url``),
-    or its ``data`` and ``media_type``; the arguments of a call are an object (``arguments``) or a text (``json``). All
-    paths begin ``at`` one place. ``of`` is the field of a message that holds
-    such parts, where there are several.
+    class, the codec's ``dump`` and ``load`` stand between a part and its fields; of several classes, a new part has the
+    first. A picture has its address (``url``), or its ``data`` and ``media_type``; the arguments of a call are an
+    object (``arguments``) or a text (``json``). All paths begin ``at`` one place. ``of`` is the field of a message that
+    holds such parts, where there are several.
     """
 
     def __init__(
         self,
         kind: str,
-        maker: type | None = None,
+        maker: type | tuple[type, ...] | None = None,
         fixed: Block | None = None,
         *,
         at: str = "",
@@ -134,7 +136,8 @@ class PartKind:
         for name, place in self.fields.items():
             if _BLOCK_NAMES.get(name, name) in values:
                 given = place.put(given, values, name)
-        return load(given) if self.maker is None else self.maker(**given)
+        maker = self.maker[0] if isinstance(self.maker, tuple) else self.maker
+        return load(given) if maker is None else maker(**given)
 
 
 class PartsCodec:
@@ -142,8 +145,8 @@ class PartsCodec:
 
     A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, or its fields,
     and the names of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``), or the class of the
-    messages of each role; or it overrides ``open`` and ``close``. A kind of part whose class is that of the messages
-    has its fields in the message itself.
+    messages of each role (that of users also for roles without one); or it overrides ``open`` and ``close``. A kind of
+    part whose class is that of the messages has its fields in the message itself.
     """
 
     kinds: ClassVar[Sequence[PartKind]]
@@ -151,6 +154,14 @@ class PartsCodec:
     field: ClassVar[str | Sequence[str]]
     roles: ClassVar[Mapping[str, str]] = {}
     classes: ClassVar[Mapping[str, type]] = {}
+    # The field for the text of a message with calls, where texts and calls exclude each other.
+    aside: ClassVar[str] = ""
+    # Where a part holds texts and pictures that are no parts themselves: an attribute that only parts have, and the
+    # class of the part that holds them in a message of each role.
+    mark: ClassVar[str] = ""
+    holders: ClassVar[Mapping[str, type]] = {}
+    # Reads and writes parts where they are types that Pydantic knows.
+    parts: ClassVar[TypeAdapter[Any] | None] = None
     # Ids that begin so were made up by the framework, after the answer was stored: they never count.
     made_ids: ClassVar[str] = ""
 
@@ -166,7 +177,19 @@ class PartsCodec:
         for name in self._list_fields():
             held = At(name).take(message)
             parts += [held] if isinstance(held, str) and held else list(held or ())
+        if self.mark:
+            parts = [item for part in parts for item in self._open_part(part)]
+        if self.aside and self._list_calls(parts):
+            parts = [*filter(None, (At(self.aside).take(message),)), *parts]
         return known.get(role) or _SAME_ROLES.get(role, role), parts
+
+    def _open_part(self, part: Any) -> list[Any]:
+        """Return the texts and pictures that a part holds; a part that holds no list of them is returned itself."""
+        held = self.read(part).get("text") if hasattr(part, self.mark) else None
+        return held if isinstance(held, list) else [part]
+
+    def _list_calls(self, parts: Sequence[Any]) -> list[Any]:
+        return [part for part in parts if self.read(part)["type"] == "call"]
 
     def close(self, role: str, parts: list[Any], origin: Any) -> Any:
         """Return a message with these parts: a copy of ``origin``, or a new one where that is None."""
@@ -181,11 +204,29 @@ class PartsCodec:
                 if inside:
                     made = evolve(made, place.path, place.take(inside[0]))
         names, rest = self._list_fields(), [part for part in parts if not _is_in(part, inside)]
+        if self.mark:
+            rest = self._hold(role, rest)
+        if self.aside and (calls := self._list_calls(rest)):
+            made = evolve(made, self.aside, "\n".join(part for part in rest if isinstance(part, str)) or None)
+            rest = calls
         for name in names:
             held = [part for part in rest if len(names) == 1 or (self._match(part)[0].of or names[0]) == name]
             is_text = bool(held) and all(isinstance(part, str) for part in held)
             made = evolve(made, name, "\n".join(held) if is_text else held or (None if len(names) > 1 else []))
-        return self.message(**made) if origin is None else made
+        if origin is not None:
+            return made
+        if hasattr(self, "message"):
+            return self.message(**made)
+        return self.classes.get(made.pop("role"), self.classes["user"])(**made)
+
+    def _hold(self, role: str, parts: list[Any]) -> list[Any]:
+        """Return parts; each row of texts and pictures that are none is in a part that holds them."""
+        holder, made = self.holders.get(role, self.holders["user"]), []
+        for is_part, row in groupby(parts, lambda part: hasattr(part, self.mark)):
+            held = list(row)
+            is_text = len(held) == 1 and isinstance(held[0], str)
+            made += held if is_part else [holder(held[0] if is_text else held)]
+        return made
 
     def _list_inside(self) -> list[PartKind]:
         own = getattr(self, "message", None)
@@ -196,10 +237,12 @@ class PartsCodec:
 
     def dump(self, part: Any) -> Any:
         """Return a part as JSON."""
-        return to_plain(part)
+        return to_plain(part) if self.parts is None else self.parts.dump_python(part, mode="json", exclude_none=True)
 
     def load(self, part: Any) -> Any:
-        """Return the part that ``dump`` wrote; here, its JSON, as a text if parts are objects."""
+        """Return the part that ``dump`` wrote; without a type of parts its JSON, as a text if parts are objects."""
+        if self.parts is not None:
+            return self.parts.validate_json(json.dumps(part))
         if self._reads_json:
             return part
         return self.make({"type": "text", "text": json.dumps(part, ensure_ascii=False)}, None)
@@ -391,8 +434,8 @@ def _split(raw: Block) -> Iterator[Block]:
 
 def _write_json(value: Any, empty: str) -> Any:
     """Return a value as a text, unless it is a text or a list of parts already."""
-    if value is None or isinstance(value, str | list):
-        return empty if value is None else value
+    if value is None or isinstance(value, str | list | tuple):
+        return empty if value is None else list(value) if isinstance(value, tuple) else value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

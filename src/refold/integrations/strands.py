@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
 from refold.formats import ModelReply
-from refold.integrations import Adapter, needs
+from refold.integrations import MiddlewareAdapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("RefoldAgentPlugin", "strands-agents 1.62"):
@@ -41,14 +41,10 @@ class StrandsCodec(PartsCodec):
     )
 
 
-class RefoldAgentPlugin(Adapter, Plugin):
+class RefoldAgentPlugin(MiddlewareAdapter, Plugin):
     """Prepares every model call and stores every answer. ``session_for(agent)`` has undo, recall, status."""
 
-    name, codec = "refold", StrandsCodec()
-
-    def find_name(self, agent: Any) -> str:
-        """Return the agent's id."""
-        return str(agent.agent_id)
+    name, codec, session_at = "refold", StrandsCodec(), "agent_id"
 
     def init_agent(self, agent: Any) -> None:
         """Put the middleware, and the context tools if they are wanted, into an agent."""
@@ -57,14 +53,12 @@ class RefoldAgentPlugin(Adapter, Plugin):
 
     def call_model(self, context: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
         """Send a request that fits and store the answer."""
-        return self.session_for(context.agent).stream_async(
-            lambda fit: next_fn(context.replace(messages=fit.messages)),
-            reply=_read_answer,
-            messages=context.messages,
-            system=context.system_prompt,
-            tools=context.tool_specs,
-            model=context.model.get_config().get("model_id"),
-        )
+        return self.session_for(context.agent).stream_async(**self.ask(context, next_fn), reply=_read_answer)
+
+    def read_request(self, request: Any) -> dict[str, Any]:
+        """Return the system prompt, the tools and the model of a request."""
+        model = request.model.get_config().get("model_id")
+        return {"system": request.system_prompt, "tools": request.tool_specs, "model": model}
 
 
 def make_tool(tool: Any) -> PythonAgentTool:
