@@ -160,12 +160,11 @@ class LedgerError(RefoldError):
     """The durable record cannot be read or written."""
 
     exit_code = 8
+    http_status = 503
 
 
 class SessionBusy(LedgerError):
     """Other processes changed or held the session for as long as we may wait; try again later."""
-
-    http_status = 503
 
 
 class ChangeRefused(LedgerError):

@@ -9,8 +9,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from refold.config import CompressionConfig
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
+from refold.manager import ContextCompressionManager
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 from tests.faults.disk import NAME, Disk, faulty_disk
 
@@ -46,6 +48,17 @@ def test_a_full_ledger_says_so_and_keeps_what_it_has(file: Path) -> None:
     send(larger, ["small", "also small", "x" * 1_000_000])
     assert is_sound(larger)
     larger.close()
+
+
+@pytest.mark.slow
+def test_after_closing_a_manager_its_ledger_is_one_file_although_a_thread_was_just_reading_it(tmp_path: Path) -> None:
+    words = " ".join(f"word{number}" for number in range(120))
+    talk = [{"role": role, "content": f"{turn} {words}"} for turn in range(12) for role in ("user", "assistant")]
+    for number in range(40):
+        manager = ContextCompressionManager(CompressionConfig(window=8_000, reserve=1_000), tmp_path / str(number))
+        manager.prepare_context_sync("s", [*talk, {"role": "user", "content": "go on"}])
+        manager.close()
+        assert [one.name for one in (tmp_path / str(number) / ".refold").glob("ledger.db*")] == ["ledger.db"]
 
 
 def test_a_read_only_file_says_so_and_can_still_be_read(file: Path, disk: Disk) -> None:

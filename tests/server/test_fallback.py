@@ -1,14 +1,19 @@
 """When the ledger fails, requests are still made to fit: compressed in memory, and the answer says so."""
 
+import contextlib
 import json
 import logging
 
 import pytest
 
+from refold.config import CompressionConfig
 from refold.conversation.reason import read_reason
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager import batch
+from refold.manager import ContextCompressionManager, batch
+from refold.server import app
+from refold.server.auth import KeyRing
+from refold.server.session_lookup import make_id
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -135,6 +140,43 @@ def test_header_log_event_and_status_say_that_it_was_compressed_in_memory(start,
     assert rig.http.get("/api/status").json()["ledger"] == {"writable": True}
 
 
+def damage(folder):
+    """Overwrite the head of every page of a ledger but the first."""
+    file = folder / ".refold" / "ledger.db"
+    content = bytearray(file.read_bytes())
+    for page in range(4_096, len(content), 4_096):
+        content[page : page + 64] = bytes(range(64))
+    file.write_bytes(content)
+    for beside in file.parent.glob("ledger*-*"):
+        beside.unlink()
+
+
+READS = ["", "/s", "/s/messages", "/s/events", "/s/memory", "/s/view", "/s/edits", "/s/recall?query=file", "/s/export"]
+CHANGES = {"compress": {}, "undo": {}, "redo": {}, "pin": {"handle": "m:12345678"}, "forget": {"everything": True}}
+
+
+@pytest.mark.parametrize("tenant", ["", "alice"])
+def test_over_a_damaged_ledger_every_route_names_the_remedy_and_no_file_to_a_tenant(start, tmp_path, tenant):
+    key = {"x-refold-key": KeyRing(tmp_path / "work").add(tenant)[1]} if tenant else {}
+    with contextlib.closing(ContextCompressionManager(CompressionConfig(**SMALL), tmp_path / "work")) as manager:
+        manager.prepare_context_sync(make_id(tenant, "s"), make_dialog(12))
+    damage(tmp_path / "work")
+    rig = start(config=SMALL, window=8_000)
+    routes = [("GET", path, None) for path in READS] + [("POST", f"/s/{name}", body) for name, body in CHANGES.items()]
+    for method, path, body in routes:
+        answer = rig.http.request(method, f"/api/sessions{path}", json=body, headers=key)
+        assert answer.status_code == 503, (method, path, answer.text)
+        assert answer.json()["error"]["kind"] == "LedgerError"
+        told = answer.json()["error"]["message"]
+        assert "the operator of this gateway has to look" in told if tenant else "refold verify --repair" in told
+        assert not tenant or str(tmp_path) not in answer.text
+    wish = {"session_id": "s", "messages": make_dialog(30), "model": "scripted-1"}
+    answer = rig.http.post("/v1/compress", json=wish, headers=key)
+    assert answer.status_code == 200
+    assert not answer.json()["stored"]
+    assert answer.json()["tokens_after"] < 7_000
+
+
 def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, tmp_path):
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(ledger=ledger)
@@ -145,6 +187,18 @@ def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, 
     assert rig.http.get("/livez").status_code == 200
     ledger.fails = ()
     assert rig.http.get("/readyz").status_code == 200
+
+
+def test_a_gateway_that_starts_before_its_ledger_can_be_read_is_ready_when_it_can(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(app, "LOAD_S", 0.05)
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    ledger.fails = ("everything",)
+    rig = start(config=SMALL, window=8_000, ledger=ledger)
+    assert rig.http.get("/readyz").json() == {"status": "the ledger cannot be read"}
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(30)))
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
+    ledger.fails = ()
+    wait_for(lambda: rig.http.get("/readyz").status_code == 200)
 
 
 def make_steps(wire, steps):

@@ -16,6 +16,7 @@ import pytest
 from refold.errors import ContextOverflow
 from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
+from refold.server.body import VALUES_MAX
 from refold.server.cut import choose_by_size, shorten, trim
 from refold.server.overflow import LimitKey
 from refold.server.wires import CHAT, RESPONSES
@@ -97,6 +98,24 @@ def test_the_upstream_accepts_what_is_left_of_a_hostile_large_request(start, kin
     assert answer.status_code == 200, answer.headers
     sent = json.loads(rig.provider.requests[-1].body)["messages"]
     assert sent[-1]["content"] == "now?"
+
+
+VALUES = {
+    "messages": lambda many: {"messages": [{"role": "user", "content": ""}] * (many // 8)},
+    "blocks": lambda many: {"messages": [{"role": "user", "content": [{}] * many}]},
+    "elsewhere": lambda many: {"messages": [{"role": "user", "content": "now?"}], "metadata": [{}] * many},
+}
+
+
+@pytest.mark.parametrize("where", VALUES)
+def test_a_body_of_countless_small_values_is_cut_and_neither_hashed_nor_stored(start, where):
+    rig = start(config=SMALL, window=20_000)
+    body = {"model": "scripted-1", **VALUES[where](VALUES_MAX + 8)}
+    answer = rig.post("openai-chat", json.dumps(body, separators=(",", ":")).encode())
+    assert "too many values" in answer.headers["x-refold-reason"]
+    assert rig.http.get("/api/sessions").json()["sessions"] == []
+    body = {"model": "scripted-1", **VALUES[where](VALUES_MAX // 100)}
+    assert "too many" not in rig.post("openai-chat", body).headers["x-refold-reason"]
 
 
 def test_the_gateway_answers_others_while_a_large_body_is_read(start):

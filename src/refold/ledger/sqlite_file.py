@@ -67,6 +67,10 @@ class OpenedFile:
         self.connection.close()
 
 
+class _Thread:
+    """Lives as long as the thread that has a connection."""
+
+
 class LedgerFile:
     """Opens, locks and closes one database file.
 
@@ -99,7 +103,7 @@ class LedgerFile:
         self._bytes_max = bytes_max
         self._vfs = vfs
         self._own = threading.local()
-        self._opened: weakref.WeakSet[OpenedFile] = weakref.WeakSet()
+        self._opened: set[OpenedFile] = set()
         self._mover: threading.Thread | None = None
         self._marked_by = 0
         self._finalizer: weakref.finalize[[Path, int], LedgerFile] | None = None
@@ -206,14 +210,14 @@ class LedgerFile:
         opened: OpenedFile | None = getattr(self._own, "opened", None)
         if opened is not None and opened.pid != os.getpid():
             _INHERITED.extend(self._opened)
-            self._opened = weakref.WeakSet()
+            self._opened = set()
             opened = None
         if opened is None or opened.is_closed:
             opened = OpenedFile(self._open(), identify_file(self.path))
-            self._own.opened = opened
+            self._own.opened, self._own.thread = opened, _Thread()
             self._opened.add(opened)
             # A connection also closes when its thread ends.
-            weakref.finalize(opened, _end_connection, weakref.ref(self)).atexit = False
+            weakref.finalize(self._own.thread, _end_connection, weakref.ref(self), opened).atexit = False
         elif opened.file_id != identify_file(self.path):
             raise LedgerError(
                 "{path} was moved or deleted while it was open; put it back, or start again", path=self.path
@@ -370,10 +374,19 @@ def identify_file(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _end_connection(owner: weakref.ref[LedgerFile]) -> None:
+def _end_connection(owner: weakref.ref[LedgerFile], opened: OpenedFile) -> None:
+    """Close the connection of a thread that has ended. ``LedgerFile.close`` waits for this, so that the last
+    connection of a process checkpoints the log.
+    """
+    if opened.pid != os.getpid():
+        return
     file = owner()
-    if file is not None and not list(file._opened):
-        file._remove_markers()
+    with opened.in_use, contextlib.suppress(apsw.Error):
+        if file is not None and file._opened == {opened}:
+            file._remove_markers()
+        opened.close()
+    if file is not None:
+        file._opened.discard(opened)
 
 
 def _remove_marker(marker: Path, pid: int) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from refold.conversation import because
+from refold.errors import LedgerError
 from refold.llm.choose import name_conversation
 from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
@@ -61,6 +62,8 @@ log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
 # A write that succeeded this recently is not tested again: anybody may ask for /readyz.
 CHECK_S = 1.0
+# A ledger that could not be read at the start is tried again after so many seconds.
+LOAD_S = 5.0
 SIDECAR_PATH, CHAT_PATH = "/v1/compress", "/api/chat/compress"
 _INTERFACE = ("/api/", SIDECAR_PATH, "/v1/usage")
 # The interface parses most bodies on the event loop. A chat is parsed in a thread, a large sidecar request in a worker.
@@ -138,6 +141,7 @@ class Application:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._checked_at = float("-inf")
         self._beacon: Beacon | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     @contextmanager
     def announce(self, url: str) -> Iterator[None]:
@@ -153,12 +157,32 @@ class Application:
         self.upstreams.open()
         # Loading a vocabulary holds the interpreter lock: the first request would hold up all others.
         counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
-        await self.preparer.load_known()
+        if not await self._load_known():
+            self._loading = asyncio.create_task(self._load_later())
+
+    async def _load_known(self) -> bool:
+        """Load known sessions and be ready; return False if the ledger cannot be read."""
+        try:
+            await self.preparer.load_known()
+        except LedgerError as error:
+            self.preparer.reporter.note_written(error)
+            log.error("the ledger cannot be read", extra={"fields": {"said": str(error)[:300]}})
+            return False
+        self.preparer.reporter.note_written()
         self.is_ready = True
+        return True
+
+    async def _load_later(self) -> None:
+        # Requests are answered meanwhile, compressed in memory.
+        await asyncio.sleep(LOAD_S)
+        while not await self._load_known():
+            await asyncio.sleep(LOAD_S)
 
     async def stop(self) -> None:
         """Close everything; no request is in flight any more."""
         self.is_ready, self.is_stopping = False, True
+        if self._loading is not None:
+            self._loading.cancel()
         if self.page is not None:
             await self.page.stop()
         await self.preparer.drain()
@@ -367,7 +391,8 @@ class Application:
 
     async def _check_ready(self) -> tuple[bool, str]:
         if not self.is_ready or self.is_stopping:
-            return False, "stopping" if self.is_stopping else "starting"
+            is_unread = self.preparer.reporter.problem is not None
+            return False, "stopping" if self.is_stopping else "the ledger cannot be read" if is_unread else "starting"
         now = time.monotonic()
         if now - self._checked_at < CHECK_S and self.preparer.reporter.problem is None:
             return True, ""

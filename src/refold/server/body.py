@@ -143,8 +143,25 @@ def dump_json(value: object) -> bytes:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()
 
 
+class TooManyValues(Exception):
+    """A body has so many JSON values that hashing, counting and storing each would take minutes."""
+
+
+def check_values(parsed: object, messages: object) -> None:
+    """Raise TooManyValues if a parsed body has more values than are worth reading."""
+    left = VALUES_MAX - (_MESSAGE_VALUES * len(messages) if isinstance(messages, list) else 0)
+    waiting = [parsed]
+    while waiting and left >= 0:
+        inside = waiting.pop()
+        values = inside.values() if isinstance(inside, dict) else inside
+        left -= len(values)  # type: ignore[arg-type]
+        waiting += [one for one in values if isinstance(one, dict | list)]  # type: ignore[attr-defined]
+    if left < 0:
+        raise TooManyValues
+
+
 def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: bool = False) -> ReadRequest:
-    """Parse a body; raise Unreadable with the reason if it must pass through.
+    """Parse a body; raise Unreadable with the reason if it must pass through, TooManyValues if it must be cut.
 
     ``is_tail``: its first messages were left out, so there may be no message and no leading system message.
     ``is_held``: it is read only to be stored, although the provider holds part of it.
@@ -158,6 +175,8 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: boo
     found = parsed.get(wire.key)
     if not isinstance(found, str | list):
         raise Unreadable(because.NO_MESSAGES())
+    if len(body) > VALUES_MAX:  # A smaller one has no more values than that.
+        check_values(parsed, found)
     messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
     if not messages and not is_tail:
         raise Unreadable(because.NO_MESSAGES())
@@ -221,6 +240,9 @@ def _digest_system(system: object, lead: Sequence[str]) -> str:
     return hashlib.blake2b(stated, digest_size=16).hexdigest()
 
 
+# A 32 MB body of an agent has about half as many values. A message is hashed, counted and stored: that costs as much
+# as so many values.
+VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
 _BLOCK = 65_536
 _PROBE = 512
 _GAP = re.compile(r"[ \t\n\r]*")

@@ -26,7 +26,15 @@ from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
-from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
+from refold.server.body import (
+    ReadRequest,
+    TooManyValues,
+    Unreadable,
+    dump_json,
+    find_places,
+    read_request,
+    write_request,
+)
 from refold.server.fallback import Fallback, find_margin, make_job
 from refold.server.outgoing import (
     Attempt,
@@ -62,7 +70,7 @@ from refold.server.session_lookup import (
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
 from refold.server.wires import Answered, Wire, move_marks
-from refold.server.worker import BodyWorkers, LargeAnswer, WorkerFailed
+from refold.server.worker import BodyWorkers, LargeAnswer, TooMuch, WorkerFailed
 
 log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
@@ -187,7 +195,7 @@ class Preparer:
             return Outgoing(body, reason)
         try:
             request = await asyncio.to_thread(read_request, wire, body, is_held=True)
-        except Unreadable:
+        except (Unreadable, TooManyValues):
             return Outgoing(body, reason)
         origin, named = find_origin(asked), read_name(asked, name)
         provided = find_provider_conversation(request.body) if reason.code == because.CONVERSATION.code else ""
@@ -262,7 +270,10 @@ class Preparer:
         if len(body) <= INLINE_BYTES_MAX:
             return read_request(wire, body)
         if len(body) <= self._settings.worker_bytes_min:
-            return await asyncio.to_thread(read_request, wire, body)
+            try:
+                return await asyncio.to_thread(read_request, wire, body)
+            except TooManyValues:
+                raise TooMuch("too many values") from None
         return await self._workers.read(tenant, wire, body)
 
     async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:

@@ -32,7 +32,16 @@ from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
 from refold.manager.background import Ticket
 from refold.manager.session import HELD, RESPONSES
-from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
+from refold.server.body import (
+    Places,
+    ReadRequest,
+    TooManyValues,
+    Unreadable,
+    dump_json,
+    find_places,
+    parse_json,
+    read_request,
+)
 from refold.server.outgoing import Outgoing, Reporter
 from refold.server.session_lookup import (
     TENANT_MARK,
@@ -146,7 +155,7 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
         return None  # Too much is new to be read in this process.
     try:
         tail = read_request(wire, rest, is_tail=True)
-    except Unreadable:
+    except (Unreadable, TooManyValues):
         return None
     known = before.digests[kept - before.lead :]
     if tail.digests[: len(known)] != known:

@@ -32,7 +32,15 @@ from refold.errors import BudgetTooSmall, RefoldError
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, converse_with
 from refold.prepared import PreparedContext
-from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
+from refold.server.body import (
+    ReadRequest,
+    TooManyValues,
+    Unreadable,
+    dump_json,
+    parse_json,
+    read_request,
+    write_request,
+)
 from refold.server.cut import choose_by_size, trim
 from refold.server.wires import WIRES, Wire
 from refold.tokens import counter_for, model_info
@@ -109,6 +117,10 @@ class WorkerFailed(Exception):
     """A worker died, ran out of memory or took too long; the text says which."""
 
 
+class TooMuch(WorkerFailed):
+    """A body has too many values; its worker is as well as before."""
+
+
 class NoWorker(WorkerFailed):
     """No process could be started: the machine has no memory, no process or no file left."""
 
@@ -177,6 +189,8 @@ class _Process:
             timer.cancel()
         if late.is_set():
             raise WorkerFailed("timeout")
+        if ending == "too many values":
+            raise TooMuch(ending)
         if ending == "failed":
             raise WorkerFailed(value)
         if ending == "unreadable":
@@ -241,6 +255,8 @@ class BodyWorkers:
             async with turn, self._hold() as process:
                 try:
                     return await asyncio.to_thread(process.call, job, body, seconds)
+                except TooMuch:
+                    raise
                 except (WorkerFailed, asyncio.CancelledError):
                     self._drop(process)
                     raise
@@ -300,6 +316,8 @@ def _serve(pipe: Connection) -> None:
             ending: tuple[str, object, bool] = ("done", small, written is not None)
         except Unreadable as error:
             ending, written = ("unreadable", error.reason, False), None
+        except TooManyValues:
+            ending, written = ("too many values", "", False), None
         except MemoryError:
             ending, written = ("failed", "out of memory", False), None
         except Exception as error:  # noqa: BLE001 - the other side decides what to do about it
@@ -351,7 +369,7 @@ class _Jobs:
         return self._last[1]
 
     def _answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
-        from refold.server.api.interface import read_model
+        from refold.server.api.interface import read_model, show_error
         from refold.server.api.sidecar import CompressRequest, answer_wish
         from refold.server.overflow import Limits
 
@@ -361,7 +379,7 @@ class _Jobs:
             limits = Limits(*job.learned.get(wish.model, ()))
             return LargeAnswer(200, dump_json(answer_wish(wish, manager, job.config, tenant=job.tenant, limits=limits)))
         except RefoldError as error:
-            problem = {"error": {"kind": type(error).__name__, "message": str(error)}}
+            problem = {"error": {"kind": type(error).__name__, "message": show_error(error, job.tenant)}}
             return LargeAnswer(error.http_status, dump_json(problem))
 
     def _prepare(self, request: ReadRequest, job: PrepareJob) -> LargeResult:

@@ -28,7 +28,7 @@ import orjson
 from refold.config import PRESETS, CompressionConfig
 from refold.conversation.reason import Reason
 from refold.conversation.reason import say as reason_words
-from refold.errors import RefoldError
+from refold.errors import LedgerError, RefoldError
 
 if TYPE_CHECKING:
     from nicegui import Client
@@ -141,9 +141,16 @@ class DataSource:
 
     async def run(self, call: Callable[Concatenate[Access, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function of ``Access`` in a thread and return its result; its errors are raised here."""
+        from refold.server.api.interface import show_error
+
         self.check()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_threads, lambda: call(self.access, *args, **kwargs))
+        try:
+            return await loop.run_in_executor(_threads, lambda: call(self.access, *args, **kwargs))
+        except LedgerError as error:
+            if self.access.tenant:
+                raise type(error)(show_error(error, self.access.tenant)) from error
+            raise
 
     def check(self) -> None:
         """Raise NoLongerAllowed if the key of this visit was revoked."""

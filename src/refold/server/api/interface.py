@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from starlette.exceptions import HTTPException
 
 from refold import __version__
-from refold.errors import FormatError, RefoldError
+from refold.errors import FormatError, LedgerError, RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import GATEWAY, Endpoint
 from refold.manager.status import read_client, read_title
@@ -139,6 +139,13 @@ def _list_faults(error: ValidationError | RequestValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])[:1_000]
 
 
+def show_error(error: RefoldError, tenant: str) -> str:
+    """Return the message of an error for a caller. Files and servers of the ledger are named to the operator alone."""
+    if tenant and type(error) is LedgerError:
+        return "the ledger cannot be read or written now; the operator of this gateway has to look at it"
+    return str(error)
+
+
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
     """Return a session for a list, with its client program and the session that it branched from."""
     made = row.settings.get(GATEWAY)
@@ -183,7 +190,7 @@ _STATUSES = {
     413: "Too large, or it cannot shrink enough.",
     422: "A setting is wrong.",
     502: "The upstream refused or failed.",
-    503: "The upstream is not available.",
+    503: "The upstream or the ledger is not available.",
     504: "The upstream did not answer in time.",
     507: "The tenant's storage is full.",
 }
@@ -218,9 +225,10 @@ def make_interface(application: Application) -> FastAPI:
     return app
 
 
-def _tell_ours(_: Request, error: Exception) -> Json:
+def _tell_ours(request: Request, error: Exception) -> Json:
     assert isinstance(error, RefoldError)
-    return write_problem(error.http_status, type(error).__name__, str(error))
+    message = show_error(error, request.scope["refold.caller"].tenant)
+    return write_problem(error.http_status, type(error).__name__, message)
 
 
 def _tell_invalid(_: Request, error: Exception) -> Json:

@@ -1,13 +1,14 @@
 """Routes for other gateways: compress a request, and report its usage.
 
 ``POST /v1/compress`` takes the messages of a request and gives them back so that they fit; with a ``session_id`` folds
-are kept from call to call, without one nothing is stored. Unknown settings in ``config`` are
+are kept from call to call, without one, or if the ledger fails, nothing is stored. Unknown settings in ``config`` are
 returned as ignored, never as an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,13 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON
-from refold.errors import FormatError
+from refold.errors import FormatError, LedgerError, SessionBusy
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.session_lookup import StorageFull, check_name, make_id
 
+log = logging.getLogger("refold.server")
 router = APIRouter(tags=["sidecar"])
 MESSAGES_MAX = 100_000
 _BUDGET_NAMES = ("budget", "token_budget", "target_tokens", "max_tokens")
@@ -89,19 +91,25 @@ def answer_wish(
     if given is None:
         raise FormatError("give the conversation as messages or as input")
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    budget = _find_budget(wish.config)
+    budget, is_stored = _find_budget(wish.config), True
     if wish.session_id:
         if manager is None:
             raise StorageFull("this tenant cannot store more; delete sessions")
         session_id = make_id(tenant, check_name(wish.session_id))
         limits = limits if budget is None else limit_window(budget, 1)
-        prepared = _prepare_session(wish, manager, session_id, messages, key=key, limits=limits)
+        try:
+            prepared = _prepare_session(wish, manager, session_id, messages, key=key, limits=limits)
+        except SessionBusy:
+            raise
+        except LedgerError as error:
+            log.error("compressed-in-memory", extra={"fields": {"session": session_id, "said": str(error)[:300]}})
+            prepared, is_stored = _prepare_once(wish, config, messages, key=key, budget=limits.window), False
     else:
-        prepared = _prepare_once(wish, config, messages, key=key, budget=budget)
+        prepared, is_stored = _prepare_once(wish, config, messages, key=key, budget=budget), False
     result = prepared.messages
     if isinstance(given, str) and len(result) == 1 and result[0] is messages[0]:
         result = given  # type: ignore[assignment]
-    return _describe(prepared, result, key, wish)
+    return {**_describe(prepared, result, key, wish), "stored": is_stored}
 
 
 def _prepare_session(
