@@ -59,6 +59,14 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_pauses() -> Iterator[None]:
+    """Ask a summariser that failed again at once; the tests of the pauses name their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("refold.llm.summariser.DELAY_S", 0.01)
+        yield
+
+
 @pytest.fixture
 def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with nothing in it, so that no setting of the person who runs the tests is seen."""

@@ -128,9 +128,9 @@ def test_one_line_without_end_is_cut_and_says_so(folder: Path) -> None:
 
 def test_a_pattern_that_never_ends_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "as").write_text("a" * 60 + "!", encoding="utf-8")
-    monkeypatch.setattr(builtin, "SEARCH_S", 1.0)
+    monkeypatch.setattr(builtin, "SEARCH_S", 0.2)
     text = call(folder, "search_files", pattern="(a+)+$", files="as")
-    assert text.startswith("the search took longer than 1 s and was stopped")
+    assert text.startswith("the search took longer than 0.2 s and was stopped")
 
 
 def test_a_search_imports_nothing_from_the_workspace_and_has_its_limit(
@@ -197,7 +197,7 @@ async def test_a_command_that_prints_100_mb_is_bounded_and_counted(folder: Path)
 
 
 async def test_a_command_that_never_ends_is_stopped_with_all_it_started(folder: Path) -> None:
-    for timeout_s in (1, 10, 60):  # A busy machine may take longer than a second to start the shell.
+    for timeout_s in (0.2, 10, 60):  # A busy machine may take longer than a moment to start the shell.
         text = await run(folder, "(sleep 777 & echo $! > child; wait)", timeout_s=timeout_s)
         assert text == f"[stopped after {timeout_s} s]"
         if (folder / "child").exists():
@@ -237,5 +237,8 @@ async def test_a_command_sees_no_key_of_the_environment(folder: Path, monkeypatc
 
 
 @pytest.mark.parametrize("child", ["sleep 30 &", "setsid sleep 5 &"])
-async def test_a_child_in_the_background_does_not_hide_the_exit_status(folder: Path, child: str) -> None:
+async def test_a_child_in_the_background_does_not_hide_the_exit_status(
+    folder: Path, child: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtin, "_DRAIN_S", 0.5)
     assert await run(folder, f"echo begun; {child} exit 4", timeout_s=20) == "begun\n[exit status 4]"

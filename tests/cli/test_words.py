@@ -223,7 +223,10 @@ def test_every_sentence_that_is_printed_goes_through_the_words() -> None:
     assert list_untranslated() == [], "write tr(…) around it, and its Chinese into cli/locale/zh.json"
 
 
-def test_a_provider_that_cannot_be_reached_is_reported_in_chinese(shell: Shell) -> None:
+def test_a_provider_that_cannot_be_reached_is_reported_in_chinese(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.agent.ask.choose_pause", lambda *_: 0.0)
     said = shell.refold("chat", "-m", "x", "--base-url", "http://127.0.0.1:9/v1", "hi", **ZH).err
     assert "无法连接 x at http://127.0.0.1:9/v1" in said
     assert find_english(said) == []

@@ -1,6 +1,6 @@
 """A process that compresses a session and hangs in its summariser, for the tests that kill it.
 
-WORKSPACE SESSION [LEDGER]
+WORKSPACE SESSION LEASE_S [LEDGER]
 """
 
 import sys
@@ -23,8 +23,9 @@ class Hanging:
 
 
 def main() -> None:
-    workspace, session, *others = sys.argv[1:]
+    workspace, session, lease_s, *others = sys.argv[1:]
     manager = ContextCompressionManager(CONFIG, Path(workspace), llm=Hanging(), ledger=others[0] if others else None)
+    manager._keeper.lease_s = float(lease_s)
     manager.prepare_context_sync(session, working(30))
     print("done", flush=True)
 

@@ -155,7 +155,7 @@ def test_a_replica_killed_while_its_summariser_hangs_stops_the_others_for_second
 ) -> None:
     config = CONFIG.replace(summariser="extract")
     manager = ContextCompressionManager(config, tmp_path / "one", ledger=url)
-    command = [sys.executable, "-m", "tests.faults.holding", str(tmp_path / "other"), "held", url]
+    command = [sys.executable, "-m", "tests.faults.holding", str(tmp_path / "other"), "held", str(LEASE_S), url]
     with subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         try:

@@ -107,7 +107,7 @@ def test_at_hard_the_fold_under_way_is_awaited(tmp_path: Path) -> None:
 
 def test_at_hard_a_fold_that_takes_too_long_is_ended_and_rules_take_over(tmp_path: Path) -> None:
     gate = Gate()
-    manager = manage(tmp_path, gate, compact_timeout_s=1.0, compact_retry_count=1)
+    manager = manage(tmp_path, gate, compact_timeout_s=0.3, compact_retry_count=1)
     manager._keeper.summariser.timeout_s = 60.0  # The model itself would be given a minute.
     grow(manager, "s1", working(13))
     assert gate.asked.wait(60)

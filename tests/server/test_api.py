@@ -166,7 +166,8 @@ def test_the_status_of_the_gateway_names_its_upstreams(folded):
     assert status["keys"] is False
 
 
-def test_events_are_streamed_as_they_happen_and_can_be_taken_up_again(start):
+def test_events_are_streamed_as_they_happen_and_can_be_taken_up_again(start, monkeypatch):
+    monkeypatch.setattr("refold.server.api.events.POLL_S", 0.05)
     rig = start(config=SMALL, window=8_000)
     got = []
 

@@ -262,7 +262,7 @@ class Together:
 
     def time(self):
         with contextlib.suppress(threading.BrokenBarrierError):
-            self._both.wait(1)
+            self._both.wait(0.3)
         return time.time()
 
 

@@ -177,7 +177,8 @@ def test_over_a_damaged_ledger_every_route_names_the_remedy_and_no_file_to_a_ten
     assert answer.json()["tokens_after"] < 7_000
 
 
-def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, tmp_path):
+def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("refold.server.app.CHECK_S", 0.05)
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(ledger=ledger)
     assert rig.http.get("/readyz").status_code == 200

@@ -223,10 +223,12 @@ def test_preparing_that_takes_too_long_fails_open(start):
     rig = start(settings={"prepare_s_max": 0.2})
     session = rig.post("openai-chat", make_body("openai-chat", HELLO), x_refold_session="s")
     assert session.status_code == 200
-    rig.manager.on("before_compress", lambda notice: time.sleep(1.5))
+    is_late = threading.Event()
+    rig.manager.on("before_compress", lambda notice: is_late.wait(60))
     rig.manager.observe_usage("s", 0, is_overflow=True)
     longer = make_dialog(20)
     answer = rig.post("openai-chat", make_body("openai-chat", longer), x_refold_session="s")
+    is_late.set()
     assert answer.headers["x-refold-reason"] == "failed-open; error=timeout"
     assert json.loads(rig.provider.requests[-1].body)["messages"] == longer
 

@@ -179,7 +179,7 @@ def test_parallel_requests_of_many_talks_each_get_their_own_answer_and_session(s
 
 
 def test_parallel_branches_of_one_talk_do_not_mix(start):
-    rig = start(drip("fine", pause_s=0.02), config={"window": 6_000, "reserve": 500})
+    rig = start(drip("fine", pause_s=0.001), config={"window": 6_000, "reserve": 500})
     trunk = make_dialog(4, words=120)
 
     def branch(number):

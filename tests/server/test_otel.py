@@ -197,7 +197,10 @@ def test_the_standard_variables_say_where_to_send_if_the_setting_is_on(
     assert collector.metrics == {}
 
 
-def test_a_collector_that_is_down_costs_no_request(tmp_path: Path, empty_home: Path) -> None:
+def test_a_collector_that_is_down_costs_no_request(
+    tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.otel.EXPORT_S_MAX", 0.2)
     with start_rig(tmp_path, settings={"otel": f"http://127.0.0.1:{free_port()}"}) as rig:
         for turns in (1, 2):
             assert rig.post("openai-chat", make_body("openai-chat", make_dialog(turns))).status_code == 200

@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 Redact = Callable[[str], str]
 
 LIMITS = RetryLimits()
+DELAY_S = LIMITS.delay_s
 # How much longer than its time-out a thread may take to end before it is abandoned.
 GRACE_S = 1.0
 # Open models write their reasoning in front of the answer; if it was cut off, it has no end.
@@ -122,7 +123,7 @@ class Summariser:
 
     @property
     def _limits(self) -> RetryLimits:
-        return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
+        return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s, delay_s=DELAY_S)
 
     @property
     def _redact(self) -> Redact | None:

@@ -16,8 +16,7 @@ import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
@@ -153,6 +152,26 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
         self._application = application
+        self.has_begun = threading.Event()
+        self._wake: Callable[[], object] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start accepting requests."""
+        await super().startup(sockets)
+        self.has_begun.set()
+
+    async def main_loop(self) -> None:
+        """Wait until the server is stopped. uvicorn would look ten times a second."""
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
+        if not self.should_exit:
+            await stopped.wait()
+        self._wake = lambda: None
+
+    def stop(self) -> None:
+        """Stop from another thread, after the requests in flight."""
+        self._application.is_stopping = self.should_exit = True
+        self._wake()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -171,6 +190,7 @@ class GatewayServer(uvicorn.Server):
         """Stop accepting requests; a second signal does not wait for those in flight."""
         self._application.is_stopping = True
         super().handle_exit(sig, frame)
+        self._wake()
 
 
 def make_server(application: Application) -> GatewayServer:
@@ -238,22 +258,22 @@ class BackgroundServer:
         return f"http://{host}:{port}"
 
     def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._server.has_begun.set()
 
     def start(self) -> Self:
         """Start, and wait until requests are answered."""
         self._thread.start()
-        until = time.monotonic() + START_S_MAX
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > until:
-                raise ConfigError("the gateway did not start; its log says why")
-            time.sleep(0.01)
+        self._server.has_begun.wait(START_S_MAX)
+        if not self._server.started:
+            raise ConfigError("the gateway did not start; its log says why")
         return self
 
     def close(self) -> None:
         """Finish requests in flight, then stop."""
-        self.application.is_stopping = True
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join(self.application.settings.shutdown_s + 10)
         self._socket.close()
 

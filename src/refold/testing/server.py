@@ -94,9 +94,7 @@ class ScriptedProvider:
         """Listen on a free port."""
         self.closing.clear()
         self._server = _Server(self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, name="scripted-provider", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve, name="scripted-provider", daemon=True)
         self._thread.start()
         return self
 
@@ -105,10 +103,11 @@ class ScriptedProvider:
         if self._server is None or self._thread is None:
             return
         self.closing.set()
-        self._server.shutdown()
+        # The thread waits for a connection; this one wakes it.
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._server.server_port)):
+            self._thread.join()
         self._server.close_connections()
         self._server.server_close()
-        self._thread.join()
         self._server = self._thread = None
 
     def __enter__(self) -> Self:
@@ -142,6 +141,11 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
         self._open_lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), ProviderHandler)
+
+    def serve(self) -> None:
+        """Take connections until the provider closes."""
+        while not self.provider.closing.is_set():
+            self.handle_request()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._open_lock:
