@@ -82,10 +82,10 @@ class Way:
         now = self.manager.prepare_now(request)
         if now is None:
             return self.send_whole(new, reports, system)
-        shown = [item.raw for item in now.items]
+        shown = [item.raw for item in now.view.items] if now.view else []
         assert self.manager.store_prepared([now.extension], may_wait=True) == [True]
-        self.fast += now.is_ready
-        return shown if now.is_ready else self.prepare(system)
+        self.fast += now.view is not None
+        return shown if now.view else self.prepare(system)
 
     def describe(self) -> dict[str, Any]:
         """Return all that the ledger has of the session, but for the names that are drawn by lot."""

@@ -13,6 +13,7 @@ import httpx2
 import orjson
 import pytest
 
+from refold.config import CompressionConfig
 from refold.errors import ContextOverflow
 from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
@@ -21,7 +22,6 @@ from refold.server.cut import choose_by_size, shorten, trim
 from refold.server.overflow import LimitKey
 from refold.server.wires import CHAT, RESPONSES
 from refold.testing import find_violations
-from refold.tokens import counter_for
 from tests.effort import first_of
 from tests.hostile.patterns import find_growth
 from tests.server.running import make_body, make_dialog, wait_for
@@ -229,7 +229,7 @@ def test_shortening_keeps_both_ends_and_says_how_much_is_missing():
 
 
 def test_a_cut_by_size_never_splits_a_step_and_never_breaks_what_must_stay_whole():
-    wire, picture, count = RESPONSES, "iVBOR" * 400, counter_for("gpt-4o").count_text
+    wire, picture = RESPONSES, "iVBOR" * 400
     look = {"role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{picture}"}]}
     items = [{"role": "user", "content": "Read every file."}]
     for step in range(12):
@@ -240,8 +240,7 @@ def test_a_cut_by_size_never_splits_a_step_and_never_breaks_what_must_stay_whole
         items += [{"type": "function_call_output", "call_id": one, "output": f"out {step} " * 90} for one in calls]
     body = json.dumps({"model": "gpt-4o", "input": [*items, look]}).encode()
     for tokens_max in range(1_500, 9_000, 130):
-        made, _, _ = trim(wire, body, tokens_max, count)
-        kept = json.loads(made)["input"]
+        kept = json.loads(trim(wire, body, CompressionConfig(), tokens_max=tokens_max).written)["input"]
         assert find_violations(wire.name, kept) == []
         assert kept[-1] == look
         for at, item in enumerate(kept):
@@ -266,11 +265,11 @@ def test_trimming_a_malformed_request_is_linear_and_makes_it_fit(kind):
 
     def trim_it(size):
         body = json.dumps({"model": "gpt-4", "messages": [*MALFORMED[kind](size), newest]}).encode()
-        return trim(CHAT, body, 6_000, lambda text: len(text) // 2)
+        return trim(CHAT, body, CompressionConfig(), tokens_max=6_000)
 
-    made, before, after = trim_it(400_000)
-    assert after <= 6_000 < before
-    assert json.loads(made)["messages"][-1] == newest
+    made = trim_it(400_000)
+    assert made.tokens <= 6_000 < made.tokens_before
+    assert json.loads(made.written)["messages"][-1] == newest
     assert find_growth(lambda size: trim_it(len(size)), lambda chars: "x" * (40 * chars)) == ""
 
 

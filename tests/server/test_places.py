@@ -5,8 +5,10 @@ import random
 
 import pytest
 
+from refold.manager import ContextCompressionManager
 from refold.server.body import count_shared_bytes, find_places, read_request
-from refold.server.request_memory import Remembered, _Requests
+from refold.server.outgoing import Reporter
+from refold.server.request_memory import RequestMemory
 from refold.server.session_lookup import KnownSession
 from refold.server.wires import WIRES
 from refold.testing import echo_prompt
@@ -145,15 +147,16 @@ def test_a_forgotten_message_does_not_come_back_from_the_clients_bytes(start):
     assert shown not in rig.provider.requests[-1].messages
 
 
-def test_requests_of_no_more_sessions_are_remembered_than_the_gateway_knows():
-    wire, memory = WIRES["openai-chat"], _Requests(bytes_max=1_000_000, sessions_max=5)
+def test_requests_of_no_more_sessions_are_remembered_than_the_gateway_knows(tmp_path):
+    wire, reporter = WIRES["openai-chat"], Reporter(ContextCompressionManager(workspace_path=tmp_path))
+    memory = RequestMemory(reporter, bytes_max=1_000_000, sessions_max=5)
     bodies = {
         f"s{number}": json.dumps(make_body("openai-chat", make_dialog(number + 1))).encode() for number in range(9)
     }
     for name, body in bodies.items():
         places = find_places(body, "messages")
-        session = KnownSession(name, "", wire.name)
-        memory.remember(Remembered(session, places, read_request(wire, body)))
+        request = read_request(wire, body)
+        memory.remember(KnownSession(name, "", wire.name, request.digests), request, places)
     assert list(memory._by_session) == list(bodies)[-5:]
     assert sum(map(len, memory._by_start.values())) == 5
     assert memory._bytes == sum(len(bodies[name]) for name in list(bodies)[-5:])

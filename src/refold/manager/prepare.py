@@ -17,12 +17,12 @@ from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, read_reason
-from refold.conversation.view import Edit, Item, View
+from refold.conversation.view import Item, View
 from refold.formats import place_messages
 from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
-from refold.ledger.records import Extension, SessionRow
+from refold.ledger.records import Extension
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
 from refold.manager.batch import BatchRequest, BatchResult
@@ -31,7 +31,7 @@ from refold.manager.flow import Flow, Rounds, find_brake
 from refold.manager.memory_notes import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
-from refold.manager.session import FORCED, PINNED, OpenSession, Reported, is_refused
+from refold.manager.session import FORCED, FORGOTTEN, PINNED, OpenSession, Reported, is_refused
 from refold.manager.store import Keeper, Sent, Slot
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.originals import expand_handle
@@ -49,20 +49,30 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedView:
+    """A prepared context by its items, for a caller that writes them into a client's own bytes.
+
+    ``tokens_before`` is its size without edits, ``messages`` the number of messages without edits.
+    """
+
+    tokens: int
+    tokens_before: int
+    messages: int
+    edits: int
+    items: Sequence[Item] = field(default=(), repr=False)
+    reason: Reason = NO_REASON
+    has_forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedNow:
     """A request prepared in memory. ``extension`` is still to be stored.
 
-    Unless ``is_ready``, memory is not enough: once the extension is stored, ``prepare_flow`` must prepare the request.
+    Without a view, memory is not enough: once the extension is stored, ``prepare_flow`` must prepare the request.
     """
 
     extension: Extension
-    is_ready: bool
-    row: SessionRow
-    tokens: int = 0
-    messages: int = 0
-    original_tokens: int = 0
-    items: Sequence[Item] = field(default=(), repr=False)
-    edits: Sequence[Edit] = field(default=(), repr=False)
+    view: PreparedView | None
 
 
 def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext]:
@@ -124,12 +134,11 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         held = HeldRequest(keeper, slot, session, request)
         judged = held.judge()
         if held.find_quiet_note(judged) is None:
-            return PreparedNow(extension, False, session.row)
-        tokens, original = held.note_sent(judged.fixed), session.row.tokens + judged.fixed
-        # The lists keep growing: read them before the next request.
-        return PreparedNow(
-            extension, True, session.row, tokens, len(session.ids), original, session.items, session.edits
-        )
+            return PreparedNow(extension, None)
+        sizes = held.note_sent(judged.fixed), session.row.tokens + judged.fixed, len(session.ids), len(session.edits)
+        # The list of items keeps growing: read it before the next request.
+        is_forgotten = FORGOTTEN in session.row.settings
+        return PreparedNow(extension, PreparedView(*sizes, session.items, has_forgotten=is_forgotten))
     finally:
         keeper.let_go(slot)
 

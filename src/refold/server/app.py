@@ -163,7 +163,7 @@ class Application:
     async def _load_known(self) -> bool:
         """Load known sessions and be ready; return False if the ledger cannot be read."""
         try:
-            await self.preparer.load_known()
+            await self.identities.load(self.manager.ledger, self.settings.sessions_known_max)
         except LedgerError as error:
             self.preparer.reporter.note_written(error)
             log.error("the ledger cannot be read", extra={"fields": {"said": str(error)[:300]}})

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -120,19 +121,17 @@ def parse_json(body: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass
     try:
-        return json.loads(body, parse_constant=_refuse_number, parse_float=_read_float)
+        return json.loads(body, parse_constant=_read_finite, parse_float=_read_finite)
     except (ValueError, RecursionError):
         raise Unreadable(because.NOT_JSON()) from None
 
 
-def _read_float(text: str) -> float:
+def _read_finite(text: str) -> float:
+    """Return a number; refuse NaN and numbers such as 1e999, which would be written as null."""
     value = float(text)
-    return value if math.isfinite(value) else _refuse_number(text)
-
-
-def _refuse_number(text: str) -> float:
-    """Refuse NaN and numbers such as 1e999: they would be written as null."""
-    raise ValueError(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def dump_json(value: object) -> bytes:
@@ -157,7 +156,7 @@ def check_values(parsed: object, messages: object) -> None:
         left -= len(values)  # type: ignore[arg-type]
         waiting += [one for one in values if isinstance(one, dict | list)]  # type: ignore[attr-defined]
     if left < 0:
-        raise TooManyValues
+        raise TooManyValues("too many values")
 
 
 def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: bool = False) -> ReadRequest:
@@ -202,13 +201,9 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: boo
 
 def write_request(request: ReadRequest, messages: list[Any]) -> bytes | None:
     """Return the body with other messages; None if they are the same objects."""
-    if len(messages) == len(request.messages) and all(map(_is_same, messages, request.messages)):
+    if len(messages) == len(request.messages) and all(map(operator.is_, messages, request.messages)):
         return None
     return dump_json({**request.body, request.wire.key: messages})
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other
 
 
 def _count_lead(messages: list[Any]) -> int:
@@ -246,6 +241,7 @@ VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
 _BLOCK = 65_536
 _PROBE = 512
 _GAP = re.compile(r"[ \t\n\r]*")
+_BYTES_GAP = re.compile(rb"[ \t\n\r]*")
 _scan = json.JSONDecoder(strict=False).raw_decode
 
 
@@ -280,7 +276,7 @@ class Places:
     def leave_out(self, body: bytes, known: int) -> bytes:
         """Return a body without its first ``known`` messages, as valid JSON."""
         rest = self.spans[known - 1][1]
-        comma = skip_gap(body, rest)
+        comma = _BYTES_GAP.match(body, rest).end()  # type: ignore[union-attr]
         if body[comma : comma + 1] == b",":
             rest = comma + 1
         return body[: self.start] + body[rest:]
@@ -363,13 +359,6 @@ def _skip(text: str, at: int, sign: str) -> int:
     if text[at] != sign:
         raise ValueError(at)
     return at + 1
-
-
-def skip_gap(body: bytes, at: int) -> int:
-    """Return the offset after white space."""
-    while body[at : at + 1] in (b" ", b"\t", b"\n", b"\r"):
-        at += 1
-    return at
 
 
 def count_shared_bytes(left: bytes, right: bytes, limit: int) -> int:

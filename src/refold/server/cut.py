@@ -1,20 +1,33 @@
-"""Cutting a request down by the sizes of its messages alone, where there is no time or no memory to compress it.
+"""Making a request smaller without a model and without a ledger: compressed in memory, or cut by sizes alone.
 
-Nothing is counted but samples of the text, and nothing is stored: this is the last resort before a request that is too
-long would go upstream unchanged.
+Cutting counts nothing but samples of the text: it is the last resort where there is no time or no memory to compress,
+before a request that is too long would go upstream unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from refold.compressing import compress
+from refold.config import CompressionConfig
+from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.view import Edit
+from refold.errors import BudgetTooSmall
 from refold.formats import place_messages
-from refold.server.body import dump_json, parse_json
+from refold.ladder.run import answer_nothing
+from refold.server.body import ReadRequest, dump_json, parse_json, read_request, write_request
 from refold.server.wires import Wire
+from refold.stages.stage import check_nothing
+from refold.tokens import counter_for, model_info
 
+# A compression in memory is not stored, and nothing can be recalled from it: it goes no deeper than it must.
+_KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
+# No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
+_BYTES_PER_TOKEN = 6
 # How much of a request is counted to estimate the rest.
 _SAMPLES, _SAMPLE_BYTES = 16, 1_000
 # Fields that are worth nothing if they are cut: signed or encoded content, and addresses.
@@ -25,6 +38,120 @@ _WHOLE_FIELDS = frozenset(
 _PIECE_CHARS_MIN = 200
 # About how much one element of a list or one field of an object takes, and how many of each are kept in any case.
 _ELEMENT_CHARS, _ELEMENTS_MIN, _ELEMENTS_MAX = 16, 16, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerBody:
+    """A request made to fit. ``written`` is its new body; None if it goes upstream unchanged.
+
+    ``over`` has its tokens and the budget if not even its smallest form fits. ``made`` are its edits, where they are
+    known.
+    """
+
+    written: bytes | None = field(repr=False)
+    tokens: int
+    tokens_before: int
+    edits: int
+    reason: Reason = NO_REASON
+    over: tuple[int, int] | None = None
+    made: Sequence[Edit] = field(default=(), repr=False)
+
+
+def limit_config(config: CompressionConfig, window: int | None, reserve: int | None) -> CompressionConfig:
+    """Return a config with this window and this reserve, as far as they are given, that keeps as much as fits."""
+    given = {name: value for name, value in (("window", window), ("reserve", reserve)) if value is not None}
+    return config.model_copy(update=_KEEP_MOST | given)
+
+
+def find_margin(model: str, config: CompressionConfig) -> float:
+    """Return how far the counter of a model may undercount."""
+    return counter_for(model or None, config.tokenizer).margin
+
+
+def compress_to_fit(
+    request: ReadRequest,
+    config: CompressionConfig,
+    edits: Sequence[Edit] = (),
+    check: Callable[[], None] = check_nothing,
+) -> SmallerBody:
+    """Compress a request in memory, under the edits it had; one that cannot fit comes as small as possible."""
+    over = None
+    while True:
+        try:
+            prepared = compress(
+                request.messages,
+                system=request.system,
+                tools=request.tools,
+                model=request.model or None,
+                config=config,
+                format=request.wire.name,
+                edits=edits,
+                answer=answer_nothing,
+                check=check,
+            )
+        except BudgetTooSmall as error:
+            if not error.tokens or over is not None:
+                raise
+            over = error.tokens, error.budget
+            window = int(error.tokens * (1.0 + find_margin(request.model, config))) + 2
+            config = config.model_copy(update={"window": window, "reserve": 0})
+        else:
+            written, tokens = write_request(request, prepared.messages), prepared.total_tokens
+            before = max(tokens, prepared.original_tokens)
+            return SmallerBody(written, tokens, before, len(prepared.edits), over=over, made=prepared.edits)
+
+
+def cut_down(
+    wire: Wire, body: bytes, config: CompressionConfig, window: int | None, reserve: int | None
+) -> SmallerBody:
+    """Cut a request down to about its budget by sizes alone, then compress what is left in memory."""
+    whole = orjson.loads(body)
+    room = window or config.budget(model_info(_read_model(whole))).window
+    kept = choose_by_size(list(_list_messages(whole[wire.key])), room * _BYTES_PER_TOKEN)
+    small = orjson.dumps({**whole, wire.key: kept})
+    made = compress_to_fit(read_request(wire, small), limit_config(config, window, reserve))
+    return replace(made, written=made.written or small, edits=max(1, made.edits), made=())
+
+
+def trim(
+    wire: Wire,
+    body: bytes,
+    config: CompressionConfig,
+    window: int | None = None,
+    reserve: int | None = None,
+    *,
+    tokens_max: int = 0,
+) -> SmallerBody:
+    """Return the newest part of a request by sizes alone: within its budget, and within ``tokens_max`` if given.
+
+    The last resort: tokens are estimated from samples of the text.
+    """
+    whole = parse_json(body)
+    counter = counter_for(_read_model(whole), config.tokenizer)
+    room = limit_config(config, window, reserve).budget(model_info(_read_model(whole)), counter.margin).hard
+    tokens_max = min(room, tokens_max or room)
+    messages, data = _list_messages(whole[wire.key]), dump_json(whole)
+    density = _estimate_density(data, counter.count_text)
+    before = int(len(data) * density)
+    if len(data) * density <= tokens_max:
+        return SmallerBody(None, before, before, 0)
+    room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
+    bytes_max, kept = room, messages
+    while (size := _measure(kept)) > room and bytes_max > _PIECE_CHARS_MIN:
+        # Sizes shrink about as the limit does: the next try is near, and there are few of them.
+        bytes_max = room if kept is messages else min(bytes_max * 3 // 4, bytes_max * room // size)
+        kept = choose_by_size(messages, max(_PIECE_CHARS_MIN, bytes_max))
+    made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
+    return SmallerBody(made, int(len(made) * density), before, 1)
+
+
+def _read_model(whole: dict[str, Any]) -> str | None:
+    model = whole.get("model")
+    return model if isinstance(model, str) else None
+
+
+def _list_messages(given: Any) -> list[Any]:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
 def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
@@ -58,28 +185,6 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
         opener = next((one for one in reversed(messages[first + 1 : start]) if _starts_turn(one)), None)
         kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
     return [*head, *(asked if first < start else ()), *kept]
-
-
-def trim(wire: Wire, body: bytes, tokens_max: int, count_text: Callable[[str], int]) -> tuple[bytes | None, int, int]:
-    """Return the newest part of a request that has at most so many tokens, and the tokens before and after.
-
-    The last resort: sizes decide, and tokens are estimated from samples of the text. None if all of it fits.
-    """
-    whole = parse_json(body)
-    given = whole[wire.key]
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    data = dump_json(whole)
-    density = _estimate_density(data, count_text)
-    if len(data) * density <= tokens_max:
-        return None, int(len(data) * density), int(len(data) * density)
-    room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
-    bytes_max, kept = room, messages
-    while (size := _measure(kept)) > room and bytes_max > _PIECE_CHARS_MIN:
-        # Sizes shrink about as the limit does: the next try is near, and there are few of them.
-        bytes_max = room if kept is messages else min(bytes_max * 3 // 4, bytes_max * room // size)
-        kept = choose_by_size(messages, max(_PIECE_CHARS_MIN, bytes_max))
-    made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
-    return made, int(len(data) * density), int(len(made) * density)
 
 
 def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:

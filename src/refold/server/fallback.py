@@ -14,41 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit
-from refold.errors import BudgetTooSmall, RefoldError
-from refold.formats import make_format, parse_messages
+from refold.errors import RefoldError
 from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.manager.batch import WorkLimit
-from refold.prepared import PreparedContext
-from refold.server.body import ReadRequest, Unreadable, read_request, write_request
+from refold.server.body import TooManyValues, Unreadable, read_request
+from refold.server.cut import SmallerBody, compress_to_fit, limit_config, trim
 from refold.server.outgoing import Attempt, Outgoing
 from refold.server.overflow import Limits, limit_exactly
 from refold.server.session_lookup import KnownSession
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Wire
-from refold.server.worker import (
-    BodyWorkers,
-    LargeResult,
-    NoWorker,
-    PrepareJob,
-    WorkerFailed,
-    compress_in_memory,
-    limit_config,
-    trim_to_fit,
-)
-from refold.tokens import counter_for
+from refold.server.worker import BodyWorkers, NoWorker, PrepareJob, WorkerFailed
 
 log = logging.getLogger("refold.server")
 THREADS_MAX = 2
-
-
-def find_margin(manager: ContextCompressionManager, model: str) -> float:
-    """Return how far the counter of a model may undercount."""
-    return counter_for(model or None, manager.config.tokenizer).margin
 
 
 def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
@@ -79,7 +62,7 @@ class Fallback:
         original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
         if len(body) > self._settings.worker_bytes_min:
             return await self.cut_down(session.tenant, original, request.wire, limits, why)
-        work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
+        work = asyncio.ensure_future(asyncio.to_thread(self._compress, attempt))
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
         error = work.exception() if done else None
         if error is not None:
@@ -87,91 +70,59 @@ class Fallback:
             log.error("the request could not be compressed in memory", extra={"fields": fields})
         if error is not None or not done:
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
-            job = make_job(self._manager, "", limits)
-            return await self._trim_apart(original, request.wire, job, why, tokens_max=session.folded_tokens)
-        prepared, written, tokens = work.result()
-        original.tokens_before = original.tokens_after = prepared.total_tokens
-        if written is None:
-            return original
-        session.spare_edits = prepared.edits
-        return Outgoing(
-            written,
-            because.IN_MEMORY(error=why),
-            session,
-            request,
-            tokens_before=max(tokens, prepared.total_tokens),
-            tokens_after=prepared.total_tokens,
-            edits=len(prepared.edits),
-            is_failed_open=True,
-        )
-
-    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0) -> Outgoing:
-        """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``."""
-        try:
-            result = trim_to_fit(wire, original.body, job, tokens_max)
-        except Exception as error:  # noqa: BLE001 - nothing else is left to try
-            log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
-            return original
-        return _take(original, result, because.TRIMMED(error=why))
-
-    async def _trim_apart(
-        self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0
-    ) -> Outgoing:
-        """Trim in a thread of its own: those of the loop may all be busy with requests that took too long."""
-        trim = partial(self._trim, original, wire, job, why, tokens_max=tokens_max)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, trim)
+            return await self._trim(original, request.wire, limits, why, tokens_max=session.folded_tokens)
+        result = work.result()
+        if result.written is not None:
+            session.spare_edits = result.made
+            return _take(original, result, because.IN_MEMORY(error=why))
+        return replace(original, tokens_before=result.tokens, tokens_after=result.tokens)
 
     async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
         """Return a large request cut down in a worker process; the original only if no worker can read it."""
         job, reason = make_job(self._manager, "", limits), because.IN_MEMORY(error=why)
         try:
             try:
-                result = await self._workers.cut_down(tenant, wire, original.body, job)
+                result = await self._workers.run("cut", tenant, wire, original.body, job)
             except NoWorker:
                 raise
-            except WorkerFailed as error:
+            except (WorkerFailed, TooManyValues) as error:
                 log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
-                result, reason = await self._workers.trim(tenant, wire, original.body, job), because.TRIMMED(error=why)
+                result = await self._workers.run("trim", tenant, wire, original.body, job)
+                reason = because.TRIMMED(error=why)
         except NoWorker:
             # Rather hold up others for a moment than send what the upstream refuses.
-            return await self._trim_apart(original, wire, job, why)
+            return await self._trim(original, wire, limits, why)
         except (WorkerFailed, Unreadable) as error:
             log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
             return original
         return _take(original, result, reason)
 
-    def _compress(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
-    ) -> tuple[PreparedContext, bytes | None, int]:
-        """Return the context, the new body if anything changed, and the original's tokens."""
-        whole = read_request(request.wire, body) if request.known else request
+    async def _trim(self, original: Outgoing, wire: Wire, limits: Limits, why: str, *, tokens_max: int = 0) -> Outgoing:
+        """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``.
+
+        It has threads of its own: those of the loop may all be busy with requests that took too long.
+        """
+        config, room = self._manager.config, (limits.window, limits.reserve)
+        work = partial(trim, wire, original.body, config, *room, tokens_max=tokens_max)
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except Exception as error:  # noqa: BLE001 - nothing else is left to try
+            log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
+            return original
+        return _take(original, result, because.TRIMMED(error=why))
+
+    def _compress(self, attempt: Attempt) -> SmallerBody:
+        session, request, limits = attempt.session, attempt.request, attempt.limits
+        whole = read_request(request.wire, attempt.body) if request.known else request
         edits = _find_edits(self._manager, session)
         if not edits and session.folded_tokens:
             # The edits are lost, but the size accepted with them is known.
             limits = limit_exactly(session.folded_tokens)
-        try:
-            prepared = self._run(whole, self._find_config(limits), edits)
-        except BudgetTooSmall as error:
-            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
-            prepared = self._run(whole, self._find_config(smallest), edits)
-        return prepared, write_request(whole, prepared.messages), self.count(whole)
-
-    def count(self, request: ReadRequest) -> int:
-        """Return the tokens of a request, without edits."""
-        counter = counter_for(request.model or None, self._manager.config.tokenizer)
-        form = make_format(request.wire.name)
-        parsed = parse_messages(form, request.messages)
-        tokens = sum(counter.count_parts(one.role, one.parts, one.name) for one in parsed)
-        return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
-
-    def _find_config(self, limits: Limits) -> CompressionConfig:
-        return limit_config(self._manager.config, limits.window, limits.reserve)
-
-    def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
-        return compress_in_memory(request, config, edits=edits, check=WorkLimit().check)
+        config = limit_config(self._manager.config, limits.window, limits.reserve)
+        return compress_to_fit(whole, config, edits, WorkLimit().check)
 
 
-def _take(original: Outgoing, result: LargeResult, reason: Reason) -> Outgoing:
+def _take(original: Outgoing, result: SmallerBody, reason: Reason) -> Outgoing:
     """Return a request with the body that was made of it; the original if all of it fits."""
     if result.written is None:
         return original

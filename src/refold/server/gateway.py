@@ -22,7 +22,7 @@ from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
 from refold.server.prepare import Preparer
-from refold.server.recall_tool import ROUNDS_MAX, RecallTool, TurnRelay, make_recall_tool
+from refold.server.recall_tool import ROUNDS_MAX, RecallTool, TurnRecalls, TurnRelay, make_recall_tool
 from refold.server.request import (
     Asked,
     BodyTooLarge,
@@ -102,7 +102,7 @@ class Gateway:
         self._upstreams = upstreams
         self._preparer = preparer
         self._metrics = metrics
-        self._chains = Chains(preparer.ledger, sessions_max=settings.sessions_known_max)
+        self._chains = Chains(preparer.manager.ledger, sessions_max=settings.sessions_known_max)
         self.requests = 0
         self._by_tenant: Counter[str] = Counter()
 
@@ -159,7 +159,8 @@ class Gateway:
             await self._refuse(exchange, send, *full, retry_after_s=1)
         else:
             try:
-                await self._serve(exchange, path, receive, send)
+                watch = Watch(receive, stall_s=settings.client_stall_s, request_s_max=settings.request_s_max)
+                await watch.run(self._pass_on(exchange, path, send, watch))
             except ClientGone:
                 exchange.problem = "client gone"
             except ClientStalled:
@@ -180,15 +181,10 @@ class Gateway:
             except (FormatError, ProviderError) as error:
                 await self._refuse(exchange, send, error.http_status, str(error))
 
-    async def _serve(self, exchange: Exchange, path: str, receive: Receive, send: Send) -> None:
-        settings = self._settings
-        watch = Watch(receive, stall_s=settings.client_stall_s, request_s_max=settings.request_s_max)
-        await watch.run(self._pass_on(exchange, path, send, watch))
-
     async def _pass_on(self, exchange: Exchange, path: str, send: Send, watch: Watch) -> None:
         wire = exchange.wire
         body = await read_body(watch.receive, exchange.asked.headers, bytes_max=self._settings.body_bytes_max)
-        watch.end_body()
+        watch.body_is_read = True
         exchange.bytes_in = len(body)
         exchange.outgoing = Outgoing(body)
         if wire is not None and (coding := exchange.asked.header("content-encoding").lower()) not in ("", "identity"):
@@ -288,7 +284,7 @@ class Gateway:
                     self._chains.begin(exchange.asked.tenant, answered.response_id, outgoing.body)
                     return
                 exchange.answers.append(answered)
-                self._preparer.observe(outgoing, answered, is_extra=outgoing.request is None)
+                self._preparer.reporter.observe(outgoing, answered, is_extra=outgoing.request is None)
                 self._remember(exchange, answered)
 
         try:
@@ -334,14 +330,15 @@ class Gateway:
         assert outgoing.session is not None, "the request was prepared"
         relay = TurnRelay(tool, response, send, watch, write_own(outgoing.own_headers()))
         exchange.status = response.status
-        recalls = self._preparer.make_recalls(outgoing)
+        model = outgoing.request.model if outgoing.request else ""
+        recalls = TurnRecalls(self._preparer.manager, outgoing.session.id, outgoing.tokens_after, model)
         for turn in range(ROUNDS_MAX + 1):
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""))
             await relay.read(response, head, reader)
             exchange.has_begun, head = relay.has_begun, b""
             answered = reader.finish()
             exchange.answers.append(answered)
-            self._preparer.observe(outgoing, answered, is_extra=turn > 0)
+            self._preparer.reporter.observe(outgoing, answered, is_extra=turn > 0)
             calls = tool.find_calls(relay.answer)
             if not calls:
                 self._remember(exchange, answered)

@@ -25,14 +25,15 @@ from refold.llm.errors import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.background import Ticket
-from refold.manager.prepare import PreparedNow
-from refold.manager.session import FORGOTTEN, HELD
+from refold.manager.prepare import PreparedView
+from refold.manager.session import HELD
 from refold.manager.usage import ReportedUsage
 from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession, store_known
 from refold.server.wires import Answered
 
 if TYPE_CHECKING:
+    from refold.server.cut import SmallerBody
     from refold.server.overflow import Limits
     from refold.server.request_memory import Continued
 
@@ -113,35 +114,12 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
     return places.write(pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A session that is ready to go upstream. ``reason`` is set if a compression was just made.
-
-    ``items`` is its view if anything is edited, ``original_tokens`` the request's size without edits.
-    """
-
-    tokens: int
-    messages: int
-    edits: int = 0
-    reason: Reason = NO_REASON
-    items: Sequence[Item] = field(default=(), repr=False)
-    original_tokens: int = 0
-    has_forgotten: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Spliced:
-    """The places of a request's messages, and its bytes with the view in them if the view differs."""
-
-    places: Places | None = field(repr=False)
-    written: bytes | None = field(default=None, repr=False)
-
-
 @dataclass(slots=True)
 class Attempt:
     """One attempt to prepare a request: its session, the limits it must fit, and the client's bytes.
 
-    ``due``: what earlier answers cost, to be stored with it.
+    ``continued`` is set if it extends a remembered request. ``due``: what earlier answers cost, to be stored with it.
+    ``ticket`` is set once its new messages are being stored.
     """
 
     session: KnownSession
@@ -150,61 +128,56 @@ class Attempt:
     body: bytes = field(repr=False)
     continued: Continued | None = field(default=None, repr=False)
     due: list[ReportedUsage] = field(default_factory=list)
+    ticket: Ticket | None = field(default=None, repr=False)
 
+    @property
+    def is_synced(self) -> bool:
+        """True if it extends a remembered request, and its session is as that request left it."""
+        if self.continued is None or not self.session.is_stored:
+            return False
+        return self.session.synced is self.continued.remembered.request.digests
 
-def make_outgoing(attempt: Attempt, ready: Ready, written: bytes | None) -> Outgoing:
-    """Return what goes upstream; ``written`` replaces the client's bytes if it is given."""
-    session = attempt.session
-    session.synced = attempt.request.digests
-    return Outgoing(
-        attempt.body if written is None else written,
-        ready.reason or (because.SENT_UNCHANGED() if written is None else because.SENT_KEPT()),
-        session,
-        attempt.request,
-        session.generation,
-        tokens_before=ready.tokens if written is None else max(ready.tokens, ready.original_tokens),
-        tokens_after=ready.tokens,
-        edits=ready.edits,
-    )
+    def make_request(self, messages: Sequence[object] | None = None, **known: Any) -> Request:
+        """Return the manager's request; without ``messages`` for those in the ledger. ``known`` are more fields."""
+        request, limits = self.request, self.limits
+        return Request(
+            self.session.id,
+            messages,
+            "" if request.system is None else request.system,
+            request.tools,
+            request.model or None,
+            request.wire.name,
+            limits.window,
+            limits.reserve,
+            **known,
+        )
+
+    def make_tail_request(self) -> Request:
+        """Return the manager's request for new messages that follow known ones."""
+        request = self.request
+        known = request.known - request.lead
+        last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
+        follows, digests = (request.known, last), request.digests[known:]
+        return self.make_request(request.messages, follows=follows, digests=digests, reports=self.due)
+
+    def make_outgoing(self, made: PreparedView | SmallerBody, written: bytes | None) -> Outgoing:
+        """Return what goes upstream; ``written`` replaces the client's bytes if it is given."""
+        session, kept = self.session, because.SENT_UNCHANGED if written is None else because.SENT_KEPT
+        session.synced = self.request.digests
+        return Outgoing(
+            self.body if written is None else written,
+            made.reason or kept(),
+            session,
+            self.request,
+            session.generation,
+            tokens_before=made.tokens if written is None else max(made.tokens, made.tokens_before),
+            tokens_after=made.tokens,
+            edits=made.edits,
+            ticket=self.ticket,
+        )
 
 
 log = logging.getLogger("refold.server")
-
-
-def make_request(attempt: Attempt, messages: Sequence[object] | None = None, **known: Any) -> Request:
-    """Return the manager's request; without ``messages`` for those in the ledger. ``known`` are more of its fields."""
-    request, limits = attempt.request, attempt.limits
-    return Request(
-        attempt.session.id,
-        messages,
-        "" if request.system is None else request.system,
-        request.tools,
-        request.model or None,
-        request.wire.name,
-        limits.window,
-        limits.reserve,
-        **known,
-    )
-
-
-def make_tail_request(attempt: Attempt) -> Request:
-    """Return the manager's request for new messages that follow known ones."""
-    request = attempt.request
-    known = request.known - request.lead
-    last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
-    follows, digests = (request.known, last), request.digests[known:]
-    return make_request(attempt, request.messages, follows=follows, digests=digests, reports=attempt.due)
-
-
-def read_now(now: PreparedNow) -> Ready | None:
-    """Return a session that was prepared in memory; None if something still has to be decided."""
-    if not now.is_ready:
-        return None
-    items = now.items if now.edits else ()
-    has_forgotten = FORGOTTEN in now.row.settings
-    return Ready(now.tokens, now.messages, len(now.edits), NO_REASON, items, now.original_tokens, has_forgotten)
-
-
 WAIT_S = 5.0
 # An agent's next request often follows at once; then one transaction stores both.
 LINGER_S = 0.1

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 
 from refold.conversation import because
 from refold.errors import ContextOverflow
+from refold.formats import make_format, parse_messages
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json
 from refold.server.outgoing import Outgoing
 from refold.server.session_lookup import KnownSession
 from refold.server.settings import LARGE_BYTES
+from refold.tokens import counter_for
 
 if TYPE_CHECKING:
     from refold.server.prepare import Preparer
@@ -61,8 +63,11 @@ class LimitKey:
 
 
 @dataclass(slots=True)
-class _Sizes:
-    """Sizes by our own count, except ``window``, which the upstream stated."""
+class Sizes:
+    """What is known of a limit: sizes by our own count, except ``window``, which the upstream stated.
+
+    ``counts_output``: the upstream counts ``max_tokens`` towards its limit.
+    """
 
     accepted: int = 0
     refused: int = 0
@@ -78,19 +83,35 @@ class _Sizes:
             return self.accepted
         return (self.accepted + self.refused) // 2
 
+    def find_reserve(self, output_tokens: int) -> int:
+        """Return the part of the window to reserve for an answer of so many tokens."""
+        if not self.counts_output:
+            return 0
+        return min(output_tokens, self.window // _ANSWER_SHARE) if self.lowers_output else output_tokens
+
+    def find_limits(self, output_tokens: int) -> Limits:
+        """Return the limits of a request with this ``max_tokens``."""
+        ceiling = self.find_ceiling()
+        if self.window:
+            limits = limit_window(self.window, self.find_reserve(output_tokens))
+            if not self.counts_output and count_room(limits) < self.accepted:
+                limits = limit_exactly(self.accepted)
+            if not ceiling or count_room(limits) <= ceiling:
+                return limits
+        return limit_exactly(ceiling) if ceiling else NO_LIMITS
+
 
 class LearnedLimits:
     """Limits learned from upstreams. For one event loop."""
 
     def __init__(self) -> None:
-        self._sizes: OrderedDict[LimitKey, _Sizes] = OrderedDict()
+        self._sizes: OrderedDict[LimitKey, Sizes] = OrderedDict()
 
     def note_accepted(self, key: LimitKey, tokens: int) -> None:
         """Record that an upstream accepted a request of this size."""
-        sizes = self._sizes.get(key)
-        if sizes is None or tokens > sizes.accepted:
+        if tokens > self.read(key).accepted:
             sizes = self._need(key)
-            sizes.accepted = max(sizes.accepted, tokens)
+            sizes.accepted = tokens
             sizes.window = max(sizes.window, tokens) if sizes.window else 0
 
     def note_refused(self, key: LimitKey, tokens: int, overflow: ContextOverflow, output_tokens: int = 0) -> bool:
@@ -118,7 +139,7 @@ class LearnedLimits:
         ``output_tokens`` is the request's ``max_tokens``.
         """
         keys = [key] if key.side else [LimitKey(key.tenant, side, key.model) for side in _SIDES]
-        found = [self._find_one(one, output_tokens) for one in keys if one in self._sizes]
+        found = [self._sizes[one].find_limits(output_tokens) for one in keys if one in self._sizes]
         known = [limits for limits in found if limits.window is not None]
         return min(known, key=lambda limits: limits.window or 0) if known else NO_LIMITS
 
@@ -128,51 +149,20 @@ class LearnedLimits:
         found = {model: self.find(LimitKey(tenant, "", model)) for model in models}
         return {model: (one.window, one.reserve) for model, one in found.items() if one.window is not None}
 
-    def _find_one(self, key: LimitKey, output_tokens: int) -> Limits:
-        sizes = self._sizes.get(key)
-        if sizes is None:
-            return NO_LIMITS
-        ceiling = sizes.find_ceiling()
-        if sizes.window:
-            limits = limit_window(sizes.window, self.find_reserve(key, output_tokens))
-            if not sizes.counts_output and count_room(limits) < sizes.accepted:
-                limits = limit_exactly(sizes.accepted)
-            if not ceiling or count_room(limits) <= ceiling:
-                return limits
-        return limit_exactly(ceiling) if ceiling else NO_LIMITS
-
-    def find_reserve(self, key: LimitKey, output_tokens: int) -> int:
-        """Return the part of the window to reserve for an answer of so many tokens."""
-        sizes = self._sizes.get(key)
-        if sizes is None or not sizes.counts_output:
-            return 0
-        return min(output_tokens, sizes.window // _ANSWER_SHARE) if sizes.lowers_output else output_tokens
+    def read(self, key: LimitKey) -> Sizes:
+        """Return what is known of a limit; zeros if nothing is."""
+        return self._sizes.get(key) or Sizes()
 
     def lower_output(self, key: LimitKey) -> bool:
         """Note that ``max_tokens`` has to be lowered for anything to fit; False if that does not help."""
-        sizes = self._sizes.get(key)
-        if sizes is None or not (sizes.counts_output and sizes.window) or sizes.lowers_output:
+        sizes = self.read(key)
+        if not (sizes.counts_output and sizes.window) or sizes.lowers_output:
             return False
         sizes.lowers_output = True
         return True
 
-    def find_accepted(self, key: LimitKey) -> int:
-        """Return the largest size that was accepted, 0 if none was."""
-        sizes = self._sizes.get(key)
-        return sizes.accepted if sizes is not None else 0
-
-    def find_window(self, key: LimitKey) -> int:
-        """Return the window that an upstream stated; 0 if it stated no credible one."""
-        sizes = self._sizes.get(key)
-        return sizes.window if sizes is not None else 0
-
-    def counts_output(self, key: LimitKey) -> bool:
-        """Tell whether the upstream counts ``max_tokens`` towards its limit."""
-        sizes = self._sizes.get(key)
-        return sizes is not None and sizes.counts_output
-
-    def _need(self, key: LimitKey) -> _Sizes:
-        sizes = self._sizes.setdefault(key, _Sizes())
+    def _need(self, key: LimitKey) -> Sizes:
+        sizes = self._sizes.setdefault(key, Sizes())
         self._sizes.move_to_end(key)
         while len(self._sizes) > ENTRIES_MAX:
             self._sizes.popitem(last=False)
@@ -243,14 +233,14 @@ class OverflowRecovery:
         """
         held = outgoing.held
         if held is not None and outgoing.reason.code == because.PROVIDER_COMPACTION.code:
-            tokens = await asyncio.to_thread(self._preparer.count, held)
+            tokens = await asyncio.to_thread(_count, held, self._preparer.manager.config.tokenizer)
             outgoing = replace(outgoing, request=held, held=None, tokens_before=tokens, tokens_after=tokens)
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or retry >= RETRIES_MAX:
             return None
         key = find_limit_key(session, request)
         is_last = retry == RETRIES_MAX - 1
-        if overflow.is_quoted and (is_last or outgoing.tokens_after <= self._limits.find_accepted(key)):
+        if overflow.is_quoted and (is_last or outgoing.tokens_after <= self._limits.read(key).accepted):
             return None  # The error repeats the request's own words, and nothing else says that it is too long.
         self._learn(key, outgoing, request, overflow)
         lowered = self._lower_answer(key, outgoing, request)
@@ -270,20 +260,19 @@ class OverflowRecovery:
         session, request = outgoing.session, outgoing.request
         if session is None or request is None:
             return outgoing
-        key, limits = find_limit_key(session, request), self._limits
-        wanted = request.output_tokens_max
-        is_lowered = limits.find_reserve(key, wanted) < wanted or is_last or outgoing.is_over
-        if not limits.counts_output(key) or not is_lowered:
+        sizes, wanted = self._limits.read(find_limit_key(session, request)), request.output_tokens_max
+        is_lowered = sizes.find_reserve(wanted) < wanted or is_last or outgoing.is_over
+        if not sizes.counts_output or not is_lowered:
             return outgoing
-        return _lower_output(outgoing, request, limits.find_window(key)) or outgoing
+        return _lower_output(outgoing, request, sizes.window) or outgoing
 
     def _lower_answer(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest) -> Outgoing | None:
         """Return the same request with a lower ``max_tokens`` where no context fits beside the answer asked for."""
-        limits, wanted = self._limits, request.output_tokens_max
-        if wanted <= _find_reserve_max(limits.find_window(key)) or not limits.lower_output(key):
+        sizes, wanted = self._limits.read(key), request.output_tokens_max
+        if wanted <= _find_reserve_max(sizes.window) or not self._limits.lower_output(key):
             return None
         lowered = self.fit_output(outgoing)
-        has_room = lowered.output is not None and lowered.output[1] >= limits.find_reserve(key, wanted)
+        has_room = lowered.output is not None and lowered.output[1] >= sizes.find_reserve(wanted)
         return lowered if has_room else None
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:
@@ -291,27 +280,33 @@ class OverflowRecovery:
         if outgoing.is_estimated:
             return
         if limits.note_refused(key, outgoing.tokens_after, overflow, request.output_tokens_max):
-            fields = {"model": key.model[:80], "window": limits.find_window(key), "refused": outgoing.tokens_after}
+            fields = {"model": key.model[:80], "window": limits.read(key).window, "refused": outgoing.tokens_after}
             log.warning("learned a limit", extra={"fields": fields})
 
     def _choose(
         self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow, retry: int
     ) -> Limits:
         """Return the limits of the next attempt."""
-        learned = self._limits
-        tokens, wanted = outgoing.tokens_after, request.output_tokens_max
+        sizes, tokens, wanted = self._limits.read(key), outgoing.tokens_after, request.output_tokens_max
         if retry == RETRIES_MAX - 1:
             return limit_exactly(1)
-        if (window := learned.find_window(key)) and overflow.tokens_max is not None and not overflow.is_quoted:
-            reserve = learned.find_reserve(key, wanted) or (wanted if wanted <= window // 4 else 0)
-            limits = limit_window(window, reserve)
+        if sizes.window and overflow.tokens_max is not None and not overflow.is_quoted:
+            reserve = sizes.find_reserve(wanted) or (wanted if wanted <= sizes.window // 4 else 0)
+            limits = limit_window(sizes.window, reserve)
             if count_room(limits) < tokens:
                 return limits
-        accepted = learned.find_accepted(key)
-        if 0 < accepted < tokens:
+        if 0 < sizes.accepted < tokens:
             # The same middle that later requests get, so that they need no compression of their own; then what is safe.
-            return limit_exactly((accepted + tokens) // 2 if retry == 0 else accepted)
+            return limit_exactly((sizes.accepted + tokens) // 2 if retry == 0 else sizes.accepted)
         return limit_exactly(int(max(1, tokens) * _SHARES[min(retry, 1)]))
+
+
+def _count(request: ReadRequest, tokenizer: str | None) -> int:
+    """Return the tokens of a request, without edits."""
+    counter, form = counter_for(request.model or None, tokenizer), make_format(request.wire.name)
+    parsed = parse_messages(form, request.messages)
+    tokens = sum(counter.count_parts(one.role, one.parts, one.name) for one in parsed)
+    return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
 
 
 def _lower_output(outgoing: Outgoing, request: ReadRequest, window: int) -> Outgoing | None:

@@ -14,19 +14,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from weakref import WeakValueDictionary
 
 from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, Unavailable
-from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
+from refold.manager.prepare import PreparedView
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.body import (
+    Places,
     ReadRequest,
     TooManyValues,
     Unreadable,
@@ -35,23 +35,11 @@ from refold.server.body import (
     read_request,
     write_request,
 )
-from refold.server.fallback import Fallback, find_margin, make_job
-from refold.server.outgoing import (
-    Attempt,
-    Outgoing,
-    Ready,
-    Reporter,
-    Spliced,
-    make_outgoing,
-    make_request,
-    make_tail_request,
-    read_now,
-    splice_body,
-    store_billed,
-    store_held,
-)
+from refold.server.cut import find_margin
+from refold.server.fallback import Fallback, make_job
+from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_billed, store_held
 from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly
-from refold.server.recall_tool import TurnRecalls, make_recall_tool
+from refold.server.recall_tool import make_recall_tool
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory, store_response
 from refold.server.session_lookup import (
@@ -69,8 +57,8 @@ from refold.server.session_lookup import (
     store_parent,
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
-from refold.server.wires import Answered, Wire, move_marks
-from refold.server.worker import BodyWorkers, LargeAnswer, TooMuch, WorkerFailed
+from refold.server.wires import CHAT, Answered, Wire, move_marks
+from refold.server.worker import BodyWorkers, WorkerFailed
 
 log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
@@ -93,12 +81,12 @@ class Preparer:
         identities: Identities,
     ) -> None:
         self._settings = settings
-        self._manager = manager
+        self.manager = manager
         self._limits = limits
         self._identities = identities
-        self.reporter = self._reporter = Reporter(manager)
+        self.reporter = Reporter(manager)
         self._memory = RequestMemory(
-            self._reporter, bytes_max=settings.memory_bytes_max, sessions_max=settings.sessions_known_max
+            self.reporter, bytes_max=settings.memory_bytes_max, sessions_max=settings.sessions_known_max
         )
         self._workers = BodyWorkers(settings.prepare_s_max)
         self._fallback = Fallback(settings, manager, self._workers)
@@ -123,10 +111,9 @@ class Preparer:
         if continued is not None and not origin.conversation and not named:
             # If only the body names the conversation, another conversation may begin with the same bytes.
             stated = read_conversation(continued.request.body, origin.client)
-            is_same = stated == continued.session.conversation
-            continued = continued if is_same else None
+            continued = continued if stated == continued.remembered.session.conversation else None
         if continued is not None:
-            session, request = continued.session, continued.request
+            session, request = continued.remembered.session, continued.request
             self._identities.go_on(session, request, len(continued.remembered.request.digests))
         else:
             try:
@@ -135,7 +122,7 @@ class Preparer:
                 if error.reason.code in _HELD:
                     return await self.hold(asked, wire, body, error.reason, name=name)
                 return Outgoing(body, error.reason)
-            except WorkerFailed as error:
+            except (WorkerFailed, TooManyValues) as error:
                 original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
                 return await self._fallback.cut_down(asked.tenant, original, wire, NO_LIMITS, str(error))
             if not origin.conversation:
@@ -158,8 +145,6 @@ class Preparer:
         wire = request.wire
         if self._settings.recall_tool and request.tools:
             request = replace(request, own_tools=(make_recall_tool(wire).definition,))
-            if continued is not None:
-                continued.request = request
         session.in_flight += 1
         self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
@@ -168,9 +153,7 @@ class Preparer:
             new_bytes = len(body) - (continued.remembered.places.end if continued is not None else 0)
             if await self.storage.is_full(asked.tenant, new_bytes):
                 return await self._prepare_unstored(attempt)
-            outgoing = self._prepare_now(attempt, continued) if continued is not None else None
-            if outgoing is None:
-                outgoing = await self._run_bounded(attempt)
+            outgoing = self._prepare_now(attempt) or await self._run_bounded(attempt)
         except BaseException:
             session.in_flight -= 1
             self._in_flight -= 1
@@ -213,34 +196,25 @@ class Preparer:
         try:
             async with session.turn:
                 # The last answer is stored before the next question.
-                await self._reporter.wait(session)
+                await self.reporter.wait(session)
                 session.generation, session.synced = session.generation + 1, ()
-                await asyncio.to_thread(store_held, self._manager, session, request, reason, is_new=bool(provided))
+                await asyncio.to_thread(store_held, self.manager, session, request, reason, is_new=bool(provided))
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
-            self._reporter.note_written(error)
+            self.reporter.note_written(error)
             log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
         return Outgoing(body, reason, session, generation=session.generation, held=request)
-
-    def count(self, request: ReadRequest) -> int:
-        """Return the tokens of a request."""
-        return self._fallback.count(request)
 
     def store_response(self, outgoing: Outgoing, answered: Answered, names: Mapping[str, bool]) -> None:
         """Store a response that the client may continue by these names (see ``request_memory.store_response``)."""
         session, request = outgoing.session, outgoing.request or outgoing.held
         if session is None or request is None or outgoing.is_failed_open:
             return
-        manager = self._manager
+        manager = self.manager
         if outgoing.reason.code == because.CONVERSATION.code:
-            self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
+            self.reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
         else:
             store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
-            self._reporter.start(session, store)
-
-    @property
-    def ledger(self) -> Ledger:
-        """The durable record."""
-        return self._manager.ledger
+            self.reporter.start(session, store)
 
     async def _prepare_unstored(self, attempt: Attempt) -> Outgoing:
         """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
@@ -252,10 +226,10 @@ class Preparer:
 
     async def _look_up(self, asked: Asked, request: ReadRequest, named: str, origin: Origin) -> KnownSession:
         """Return the session that a request continues, or a new one; store the new parent of one that it leads."""
-        identities, ledger = self._identities, self._manager.ledger
+        identities, ledger = self._identities, self.manager.ledger
         session = await identities.look_up(ledger, asked.tenant, request, named=named, origin=origin)
         for moved in identities.take_moved():
-            self._reporter.start(moved, partial(store_parent, ledger, moved))
+            self.reporter.start(moved, partial(store_parent, ledger, moved))
         return session
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
@@ -263,18 +237,16 @@ class Preparer:
         learned = self._limits.find(find_limit_key(session, request), wanted)
         if learned.window is not None:
             return learned
-        return Limits(reserve=follow_output(self._manager.config, request.model, wanted))
+        return Limits(reserve=follow_output(self.manager.config, request.model, wanted))
 
     async def _read(self, tenant: str, wire: Wire, body: bytes) -> ReadRequest:
         """Return a parsed request; a large one comes without its messages, which stay in a worker process."""
         if len(body) <= INLINE_BYTES_MAX:
             return read_request(wire, body)
         if len(body) <= self._settings.worker_bytes_min:
-            try:
-                return await asyncio.to_thread(read_request, wire, body)
-            except TooManyValues:
-                raise TooMuch("too many values") from None
-        return await self._workers.read(tenant, wire, body)
+            return await asyncio.to_thread(read_request, wire, body)
+        request: ReadRequest = await self._workers.run("read", tenant, wire, body)
+        return replace(request, wire=wire)
 
     async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:
         """Return a request with all its messages, if only its tail was read; a large one as it is."""
@@ -290,39 +262,36 @@ class Preparer:
         session, request = outgoing.session, outgoing.request
         assert session is not None, "only a prepared request can be prepared again"
         assert request is not None, "only a prepared request can be prepared again"
-        manager = self._manager
-        await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
+        manager = self.manager
+        await self.reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
         whole = await self._read_whole(session, request, original)
         again = await self._run_bounded(Attempt(session, whole, limits, original))
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
-    def _prepare_now(self, attempt: Attempt, continued: Continued) -> Outgoing | None:
+    def _prepare_now(self, attempt: Attempt) -> Outgoing | None:
         """Prepare a request in memory on the event loop; None if it needs more work than that."""
-        session = attempt.session
-        new_bytes = len(attempt.body) - continued.remembered.places.end
-        if session.turn.locked() or session.reports or new_bytes > NEW_BYTES_MAX or not _is_synced(session, continued):
+        session, continued = attempt.session, attempt.continued
+        if continued is None or session.turn.locked() or session.reports or not attempt.is_synced:
             return None
-        attempt.due = self._reporter.take_due(session)
+        if len(attempt.body) - continued.remembered.places.end > NEW_BYTES_MAX:
+            return None
+        attempt.due = self.reporter.take_due(session)
         try:
-            now = self._manager.prepare_now(make_tail_request(attempt))
+            now = self.manager.prepare_now(attempt.make_tail_request())
             if now is None:
                 session.due = attempt.due
                 return None
             session.generation += 1
-            ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
-            ready = read_now(now)
+            attempt.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
             outgoing = None
-            if ready is not None and len(ready.items) <= ITEMS_MAX:
-                outgoing = self._finish(attempt, ready, self._splice(attempt, continued, ready))
+            if now.view is not None and (not now.view.edits or len(now.view.items) <= ITEMS_MAX):
+                outgoing = self._finish(attempt, now.view, self._splice(attempt, now.view))
             if outgoing is None:
                 self._writes.flush()  # Preparing from the ledger starts from what is stored.
-                continued.ticket = ticket
-            else:
-                outgoing.ticket = ticket
             return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
-            self._reporter.note_written(error)
+            self.reporter.note_written(error)
             log.error("preparing in memory failed", extra={"fields": {"error": type(error).__name__}})
             return None
 
@@ -334,58 +303,54 @@ class Preparer:
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
             return task.result()
-        task.add_done_callback(_forget_result)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         outgoing = await self._fallback.prepare(attempt, "timeout")
-        self._reporter.report_failure(attempt.session, outgoing.reason)
+        self.reporter.report_failure(attempt.session, outgoing.reason)
         return outgoing
 
     async def _run(self, attempt: Attempt) -> Outgoing:
-        session = attempt.session
+        session, manager = attempt.session, self.manager
         try:
             async with session.turn:
                 # Store the last answer's usage first: the next decision depends on it.
-                await self._reporter.wait(session)
-                due = self._reporter.take_due(session)
+                await self.reporter.wait(session)
+                due = self.reporter.take_due(session)
                 session.generation += 1
-                outgoing = None
-                if attempt.continued is not None and _is_synced(session, attempt.continued):
-                    outgoing = await self._run_tail(replace(attempt, due=due), attempt.continued)
+                run = replace(attempt, due=due)
+                outgoing = await self._run_tail(run) if run.is_synced else None
                 if outgoing is None:
-                    whole = await self._read_whole(session, attempt.request, attempt.body)
-                    run = self._run_large if len(attempt.body) > self._settings.worker_bytes_min else self._run_to_fit
-                    outgoing = await run(replace(attempt, request=whole, due=due))
+                    if run.due:
+                        await asyncio.to_thread(store_billed, manager, session.id, run.due)
+                    run.request, run.ticket = await self._read_whole(session, run.request, run.body), None
+                    is_large = len(attempt.body) > self._settings.worker_bytes_min
+                    outgoing = await (self._run_large(run) if is_large else self._run_to_fit(run))
                 return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
             outgoing = await self._fallback.prepare(attempt, type(error).__name__)
-            self._reporter.report_failure(session, outgoing.reason, error)
+            self.reporter.report_failure(session, outgoing.reason, error)
             return outgoing
 
-    async def _run_tail(self, attempt: Attempt, continued: Continued) -> Outgoing | None:
+    async def _run_tail(self, attempt: Attempt) -> Outgoing | None:
         """Prepare a request from its new messages, stored with what is due; None if the session has changed."""
-        manager, ready = self._manager, None
-        if continued.ticket is None:
-            now = await asyncio.to_thread(manager.prepare_now, make_tail_request(attempt))
+        manager, view = self.manager, None
+        if attempt.ticket is None:
+            now = await asyncio.to_thread(manager.prepare_now, attempt.make_tail_request())
             if now is None:
                 return None
             attempt.due.clear()
-            continued.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
-            ready = read_now(now)
-        if ready is None:
-            if not await self._writes.wait(continued.ticket):
+            attempt.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
+            view = now.view
+        if view is None:
+            if not await self._writes.wait(attempt.ticket):
                 return None
-            prepared = await manager.prepare(make_request(attempt))
-            ready = await asyncio.to_thread(self._read_prepared, attempt.session, prepared)
-        if ready is None:
+            prepared = await manager.prepare(attempt.make_request())
+            view = await asyncio.to_thread(self._read_prepared, attempt.session, prepared)
+        if view is None:
             return None
-        if ready.edits:
-            spliced = await asyncio.to_thread(self._splice, attempt, continued, ready)
-        else:
-            spliced = self._splice(attempt, continued, ready)
-        outgoing = self._finish(attempt, ready, spliced)
-        if outgoing is not None:
-            outgoing.ticket = continued.ticket
-        return outgoing
+        if view.edits:
+            return self._finish(attempt, view, await asyncio.to_thread(self._splice, attempt, view))
+        return self._finish(attempt, view, self._splice(attempt, view))
 
     async def _run_to_fit(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history; if nothing fits the budget, send the smallest possible context."""
@@ -397,28 +362,24 @@ class Preparer:
                 raise
             session.synced = ()
             if self._limits.lower_output(find_limit_key(session, request)):
-                return await self._run_to_fit(replace(attempt, limits=self._find_limits(session, request), due=[]))
+                return await self._run_to_fit(replace(attempt, limits=self._find_limits(session, request)))
             reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
-            self._reporter.report_failure(session, reason, error)
-            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
-            outgoing = await self._run_whole(replace(attempt, limits=smallest, due=[]))
+            self.reporter.report_failure(session, reason, error)
+            smallest = limit_exactly(error.tokens, find_margin(request.model, self.manager.config))
+            outgoing = await self._run_whole(replace(attempt, limits=smallest))
             return replace(outgoing, reason=reason, is_over=True)
 
     async def _run_large(self, attempt: Attempt) -> Outgoing:
         """Prepare a large request in a worker process, which opens the same ledger."""
-        session, request, manager = attempt.session, attempt.request, self._manager
-        generation = session.generation
-        if attempt.due:
-            await asyncio.to_thread(store_billed, manager, session.id, attempt.due)
+        session, request, manager = attempt.session, attempt.request, self.manager
         job = make_job(manager, session.id, attempt.limits)
-        result = await self._workers.prepare(session.tenant, request.wire, attempt.body, job)
+        result = await self._workers.run("prepare", session.tenant, request.wire, attempt.body, job)
         if job.ledger is not None:
-            self._reporter.note_written()
+            self.reporter.note_written()
             if not session.is_stored:
                 await asyncio.to_thread(store_known, manager.ledger, session, request)
         self._memory.forget(session.id)
-        ready = Ready(result.tokens, request.count, result.edits, result.reason, (), result.tokens_before)
-        outgoing = replace(make_outgoing(attempt, ready, result.written), generation=generation)
+        outgoing = attempt.make_outgoing(result, result.written)
         session.synced = ()  # The worker changed the session, not the copy in this process.
         if result.over is not None:
             reason = because.OVER_BUDGET(tokens=result.over[0], limit=result.over[1])
@@ -429,99 +390,75 @@ class Preparer:
 
     async def _run_whole(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history."""
-        session, request, manager = attempt.session, attempt.request, self._manager
-        generation = session.generation
-        if attempt.due:
-            await asyncio.to_thread(store_billed, manager, session.id, attempt.due)
+        session, request = attempt.session, attempt.request
         digests = (*request.lead_digests, *request.digests)
-        prepared = await manager.prepare(make_request(attempt, request.messages, digests=digests))
-        self._reporter.note_written()
+        prepared = await self.manager.prepare(attempt.make_request(request.messages, digests=digests))
+        self.reporter.note_written()
         written = None
         if prepared.edits or not session.is_stored:
             written = await asyncio.to_thread(self._write, session, request, prepared)
         self._memory.remember_later(session, request, attempt.body)
-        report = prepared.report
-        reason = report.reason if report is not None and report.stages else NO_REASON
-        ready = Ready(
-            prepared.total_tokens, request.count, len(prepared.edits), reason, original_tokens=prepared.original_tokens
-        )
-        return replace(make_outgoing(attempt, ready, written), generation=generation)
+        return attempt.make_outgoing(_describe(prepared), written)
 
-    async def compress_large(self, tenant: str, body: bytes) -> LargeAnswer:
-        """Return the answer to a large request of the sidecar, made in a worker process."""
+    async def compress_large(self, tenant: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer to a large request of the sidecar, made in a worker process."""
         learned = self._limits.list_learned(tenant)
-        job = replace(make_job(self._manager, "", NO_LIMITS), tenant=tenant, endpoint=None, learned=learned)
+        job = replace(make_job(self.manager, "", NO_LIMITS), tenant=tenant, endpoint=None, learned=learned)
         if await self.storage.is_full(tenant, len(body)):
             job = replace(job, ledger=None)
         try:
-            return await self._workers.answer(body, job)
+            answer: tuple[int, bytes] = await self._workers.run("answer", tenant, CHAT, body, job)
         except WorkerFailed as error:
             raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
+        return answer
 
     def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
         """Return the request with the view in it; None if nothing changed."""
         if not session.is_stored:
-            store_known(self._manager.ledger, session, request)
+            store_known(self.manager.ledger, session, request)
         written = write_request(request, prepared.messages)
         if written is not None and self._settings.cache_marks == "auto" and request.wire.name == "anthropic":
             written = dump_json(move_marks(request.body, prepared.messages))
         return written
 
-    def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> Ready | None:
+    def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> PreparedView | None:
         """Return the prepared context with the items of its view; None if the view has changed since. Blocks."""
-        report, manager = prepared.report, self._manager
-        if report is None:
-            return None
-        reason = report.reason if report.stages else NO_REASON
         if not prepared.edits:
-            return Ready(prepared.total_tokens, report.messages_before, 0, reason)
-        row, items = manager.ledger.read_session(session.id), manager.read_view(session.id)
+            return _describe(prepared)
+        row, items = self.manager.ledger.read_session(session.id), self.manager.read_view(session.id)
         is_same = len(items) == len(prepared.messages) and all(
             item.raw is raw for item, raw in zip(items, prepared.messages, strict=True)
         )
         if not is_same or row is None:
             return None
-        return Ready(
-            prepared.total_tokens,
-            report.messages_before,
-            len(prepared.edits),
-            reason,
-            items,
-            prepared.original_tokens,
-            FORGOTTEN in row.settings,
-        )
+        return replace(_describe(prepared), items=items, has_forgotten=FORGOTTEN in row.settings)
 
-    def _splice(self, attempt: Attempt, continued: Continued, ready: Ready) -> Spliced | None:
-        """Locate a request's messages and replace them by the view if it differs; None if the location is ambiguous."""
-        request = attempt.request
-        if ready.messages != request.count:
+    def _splice(self, attempt: Attempt, view: PreparedView) -> tuple[Places | None, bytes | None] | None:
+        """Locate a request's messages, and return its bytes with the view in them if the view differs.
+
+        None if the location is ambiguous.
+        """
+        request, continued = attempt.request, attempt.continued
+        if continued is None or view.messages != request.count:
             return None
         places = find_places(attempt.body, request.wire.key, continued.remembered.places, continued.kept)
-        if not ready.edits:
-            return Spliced(places)
+        if not view.edits:
+            return places, None
         # Forgotten messages must not come back from a client that still has them.
-        if places is None or ready.has_forgotten or self._settings.cache_marks == "auto":
+        if places is None or view.has_forgotten or self._settings.cache_marks == "auto":
             return None
-        written = splice_body(places, ready.items, request)
-        return None if written is None else Spliced(places, written)
+        written = splice_body(places, view.items, request)
+        return None if written is None else (places, written)
 
-    def _finish(self, attempt: Attempt, ready: Ready, spliced: Spliced | None) -> Outgoing | None:
+    def _finish(
+        self, attempt: Attempt, view: PreparedView, spliced: tuple[Places | None, bytes | None] | None
+    ) -> Outgoing | None:
         """Return what goes upstream once the session is ready; None if the messages could not be located."""
         if spliced is None:
             attempt.session.synced = ()
             return None
-        self._memory.remember(attempt.session, attempt.request, spliced.places)
-        return make_outgoing(attempt, ready, spliced.written)
-
-    def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
-        """Record what an answer cost."""
-        self._reporter.observe(outgoing, answered, is_extra=is_extra)
-
-    def make_recalls(self, outgoing: Outgoing) -> TurnRecalls:
-        """Return what answers the recall calls of one turn."""
-        session, request = outgoing.session, outgoing.request
-        assert session is not None, "the request was prepared"
-        return TurnRecalls(self._manager, session.id, outgoing.tokens_after, request.model if request else "")
+        self._memory.remember(attempt.session, attempt.request, spliced[0])
+        return attempt.make_outgoing(view, spliced[1])
 
     def leave(self, outgoing: Outgoing) -> None:
         """Note that a request has ended."""
@@ -542,7 +479,7 @@ class Preparer:
         session.synced = ()
         try:
             whole = await self._read(session.tenant, request.wire, body)
-        except (Unreadable, WorkerFailed):
+        except (Unreadable, WorkerFailed, TooManyValues):
             return
         again = await self._run_bounded(Attempt(session, whole, self._find_limits(session, request), body))
         if again.is_failed_open:
@@ -551,7 +488,7 @@ class Preparer:
     async def drain(self) -> None:
         """Wait, within a limit, until requests and reports are stored."""
         await self._writes.drain()
-        await self._reporter.drain()
+        await self.reporter.drain()
         await asyncio.to_thread(self._workers.close)
 
     def forget(self, session_id: str) -> None:
@@ -559,16 +496,11 @@ class Preparer:
         self._identities.forget(session_id)
         self._memory.forget(session_id)
 
-    async def load_known(self) -> int:
-        """Load stored sessions, so that clients can continue after a restart; return how many."""
-        return await self._identities.load(self._manager.ledger, self._settings.sessions_known_max)
 
-
-def _is_synced(session: KnownSession, continued: Continued) -> bool:
-    """Tell whether the session is as the previous request left it."""
-    return session.is_stored and session.synced is continued.remembered.request.digests
-
-
-def _forget_result(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
+def _describe(prepared: PreparedContext) -> PreparedView:
+    """Return the figures of a prepared context, with the reason of a compression that was just made."""
+    report = prepared.report
+    assert report is not None, "a manager reports what it did"
+    reason = report.reason if report.stages else NO_REASON
+    sizes = prepared.total_tokens, prepared.original_tokens, report.messages_before, len(prepared.edits)
+    return PreparedView(*sizes, reason=reason)

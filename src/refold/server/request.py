@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -24,7 +24,6 @@ import orjson
 Headers = Sequence[tuple[bytes, bytes]]
 
 OWN = b"x-refold-"
-CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd")
 _HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -42,7 +41,7 @@ _HOP_BY_HOP = frozenset(
 # Set for each connection: host, length of the body, whether to wait before sending it.
 _PER_REQUEST = frozenset((b"host", b"content-length", b"expect"))
 # Codings that AnswerReader can decode; usage in any other coding would go unread.
-_CODINGS = (*CODINGS, "identity")
+_CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "identity")
 # Characters that stay as they are in a value with letters beyond ASCII: all of ASCII but the sign that escapes.
 _PLAIN = "".join(chr(code) for code in range(32, 127)).replace("%", "")
 
@@ -61,12 +60,9 @@ def find_bearer(headers: Headers) -> str:
     return stated[7:].strip() if stated[:7].lower() == "bearer " else ""
 
 
-_NEVER_SENT = _HOP_BY_HOP | _PER_REQUEST
-
-
 def choose_request_headers(headers: Headers, *, drop: Iterable[bytes] = (), limit_codings: bool = False) -> Headers:
     """Return the client's headers that go upstream."""
-    dropped = _NEVER_SENT.union(_name_per_connection(headers), drop)
+    dropped = _HOP_BY_HOP.union(_PER_REQUEST, _name_per_connection(headers), drop)
     chosen: list[tuple[bytes, bytes]] = []
     for name, value in headers:
         if name in dropped or name.startswith(OWN):
@@ -101,13 +97,8 @@ def _decode(value: bytes) -> str:
 
 def _name_per_connection(headers: Headers) -> frozenset[bytes]:
     """Return the headers that the Connection header names as hop-by-hop."""
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            break
-    else:
-        return frozenset()
     named = [value for name, value in headers if name == b"connection"]
-    return frozenset(token.strip().lower() for value in named for token in value.split(b",")) - {b""}
+    return frozenset([token.strip().lower() for value in named for token in value.split(b",")])
 
 
 def _limit_codings(value: bytes) -> bytes:
@@ -128,58 +119,41 @@ class CodingError(Exception):
     """The bytes are not in the stated coding."""
 
 
-class Decoder(Protocol):
-    """Decompresses incrementally."""
+class Decoder:
+    """Decompresses incrementally, with a decoder that has the standard library's interface."""
+
+    def __init__(self, decoder: Any, *errors: type[Exception]) -> None:
+        self._decoder = decoder
+        self._errors = errors
 
     @property
-    def eof(self) -> bool:
-        """True once the end of the stream was reached."""
-        ...
+    def is_complete(self) -> bool:
+        """True if the stream has ended, and no bytes follow it."""
+        return bool(self._decoder.eof) and not self._decoder.unused_data
 
-    @property
-    def unused_data(self) -> bytes:
-        """Bytes after the end of the stream."""
-        ...
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+    def decompress(self, data: bytes, max_length: int) -> bytes:
         """Return decompressed bytes, about ``max_length`` at most; raise CodingError if they are malformed."""
-        ...
+        try:
+            return bytes(self._decoder.decompress(data, max_length))
+        except self._errors as error:
+            raise CodingError(type(error).__name__) from None
 
 
 def make_decoder(coding: str) -> Decoder | None:
     """Return the decoder of a coding as named in a header; None if it is not supported."""
     named = coding.strip().lower()
     if named in ("gzip", "x-gzip"):
-        return _Stream(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error)
+        return Decoder(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error)
     if named == "deflate":
-        return _Stream(zlib.decompressobj(wbits=zlib.MAX_WBITS), zlib.error)
+        return Decoder(zlib.decompressobj(wbits=zlib.MAX_WBITS), zlib.error)
     if named == "zstd":
         # The standard library has it since 3.14.
         zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-        return _Stream(zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
-    return _Brotli() if named == "br" else None
-
-
-class _Stream:
-    """A decoder with the standard library's interface."""
-
-    def __init__(self, decoder: Any, errors: type[Exception] | tuple[type[Exception], ...]) -> None:
-        self._decoder = decoder
-        self._errors = errors
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._decoder.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._decoder.unused_data)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        try:
-            return bytes(self._decoder.decompress(data, max_length))
-        except self._errors as error:
-            raise CodingError(type(error).__name__) from None
+        return Decoder(zstd.ZstdDecompressor(), zstd.ZstdError, EOFError)
+    if named == "br":
+        brotli = import_module("brotli")
+        return Decoder(_Brotli(brotli.Decompressor()), brotli.error)
+    return None
 
 
 class _Brotli:
@@ -187,24 +161,17 @@ class _Brotli:
 
     unused_data = b""
 
-    def __init__(self) -> None:
-        import brotli  # type: ignore[import-untyped]
-
-        self._decoder = brotli.Decompressor()
-        self._error: type[Exception] = brotli.error
-        self._process: Callable[..., bytes] = self._decoder.process
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
 
     @property
     def eof(self) -> bool:
         return bool(self._decoder.is_finished())
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        try:
-            made = bytearray(self._process(data, output_buffer_limit=max_length))
-            while len(made) < max_length and not self._decoder.can_accept_more_data():
-                made += self._process(b"", output_buffer_limit=max_length - len(made))
-        except self._error as error:
-            raise CodingError(type(error).__name__) from None
+        made = bytearray(self._decoder.process(data, output_buffer_limit=max_length))
+        while len(made) < max_length and not self._decoder.can_accept_more_data():
+            made += self._decoder.process(b"", output_buffer_limit=max_length - len(made))
         return bytes(made)
 
 
@@ -285,7 +252,7 @@ def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
         return None
     if len(plain) > bytes_max:
         raise BodyTooLarge
-    return plain if decoder.eof and not decoder.unused_data else None
+    return plain if decoder.is_complete else None
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
@@ -338,33 +305,21 @@ class Watch:
         self._tick_s = min(NEXT_S, stall_s / 4, request_s_max / 4)
         self._timer = self._loop.call_later(min(FIRST_S, self._tick_s), self._look)
         self._watcher: asyncio.Task[None] | None = None
-        self._body_is_read = False
+        self.body_is_read = False  # Once it is, only a disconnect can arrive.
         self._problem: Exception | None = None
 
     async def receive(self) -> Message:
         """Wait for the client to send something, as one step."""
-        self.begin_step()
+        self._stalled_at = self._loop.time() + self._stall_s
         message = await self._receive()
-        self.end_step()
+        self._stalled_at = _NEVER
         return message
 
     async def give(self, send: Send, message: Message) -> None:
         """Send something to the client, as one step."""
-        self.begin_step()
-        await send(message)
-        self.end_step()
-
-    def begin_step(self) -> None:
-        """Start the time limit of a step: the client has to send or read something."""
         self._stalled_at = self._loop.time() + self._stall_s
-
-    def end_step(self) -> None:
-        """Stop the time limit of the step."""
+        await send(message)
         self._stalled_at = _NEVER
-
-    def end_body(self) -> None:
-        """Note that the body is read: from now on only a disconnect can arrive."""
-        self._body_is_read = True
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Await ``work``; raise ClientGone, ClientStalled or TookTooLong if that is why it was cancelled."""
@@ -386,7 +341,7 @@ class Watch:
         elif now >= self._over_at:
             self._end(TookTooLong())
         else:
-            if self._watcher is None and self._body_is_read:
+            if self._watcher is None and self.body_is_read:
                 self._watcher = self._loop.create_task(self._watch_client())
             self._timer = self._loop.call_later(self._tick_s, self._look)
 

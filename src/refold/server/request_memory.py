@@ -30,7 +30,6 @@ from typing import Any
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
-from refold.manager.background import Ticket
 from refold.manager.session import HELD, RESPONSES
 from refold.server.body import (
     Places,
@@ -74,75 +73,19 @@ class Remembered:
     places: Places
     request: ReadRequest
 
+    @property
+    def start(self) -> Start:
+        """The key under which it is found."""
+        return name_start(self.session.tenant, self.session.wire, self.places.body)
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Continued:
-    """A request that extends a remembered one: ``request`` holds its new messages only.
+    """A request that shares its first ``kept`` messages with a remembered one; ``request`` holds its new messages."""
 
-    ``ticket`` is set while they are being stored.
-    """
-
-    session: KnownSession
-    request: ReadRequest
     remembered: Remembered
     kept: int
-    ticket: Ticket | None = None
-
-
-class _Requests:
-    """Requests by their beginning. Those of sessions that the gateway no longer knows are of no use."""
-
-    def __init__(self, bytes_max: int, sessions_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._sessions_max = sessions_max
-        self._bytes = 0
-        self._by_session: OrderedDict[str, tuple[Start, Remembered]] = OrderedDict()
-        self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
-
-    def find(
-        self, tenant: str, wire: Wire, body: bytes, session_id: str = "", conversation: str = ""
-    ) -> tuple[Remembered | None, int]:
-        """Return the remembered request that this one shares most messages with, and how many it shares.
-
-        Only a request of the named session or conversation, if there is a name.
-        """
-        key = name_start(tenant, wire.name, body)
-        best: Remembered | None = None
-        best_kept = 0
-        for one in list(self._by_start.get(key, {}).values())[-CANDIDATES_MAX:]:
-            if session_id and one.session.id != session_id:
-                continue
-            if conversation and one.session.conversation != conversation:
-                continue
-            kept = one.places.count_shared(body)
-            if kept >= max(1, best_kept):
-                best, best_kept = one, kept
-        return best, best_kept
-
-    def remember(self, remembered: Remembered) -> None:
-        """Remember a session's last request instead of the previous one."""
-        session, body = remembered.session, remembered.places.body
-        self.forget(session.id)
-        if len(body) > self._bytes_max // 4:
-            return
-        key = name_start(session.tenant, session.wire, body)
-        self._by_session[session.id] = key, remembered
-        self._by_start.setdefault(key, OrderedDict())[session.id] = remembered
-        self._bytes += len(body)
-        while self._bytes > self._bytes_max or len(self._by_session) > self._sessions_max:
-            self.forget(next(iter(self._by_session)))
-
-    def forget(self, session_id: str) -> None:
-        """Forget a session's last request."""
-        found = self._by_session.pop(session_id, None)
-        if found is None:
-            return
-        key, remembered = found
-        self._bytes -= len(remembered.places.body)
-        starts = self._by_start[key]
-        del starts[session_id]
-        if not starts:
-            del self._by_start[key]
+    request: ReadRequest
 
 
 def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_named: bool) -> Continued | None:
@@ -160,15 +103,14 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     known = before.digests[kept - before.lead :]
     if tail.digests[: len(known)] != known:
         return None
-    new = len(known)
-    request = tail.follow(before, new)
+    request = tail.follow(before, len(known))
     if not is_named and not continues(session, request, len(before.digests)):
         return None
-    return Continued(session, request, remembered, kept)
+    return Continued(remembered, kept, request)
 
 
 class RequestMemory:
-    """The last request of each session. Long requests are scanned in a thread after they were sent.
+    """The last request of each session, by its beginning. Long ones are scanned in a thread after they were sent.
 
     A request that arrives while its predecessor is being scanned waits for the scan, within limits: that takes less
     time than preparing from the ledger. For one event loop.
@@ -176,25 +118,40 @@ class RequestMemory:
 
     def __init__(self, reporter: Reporter, *, bytes_max: int, sessions_max: int) -> None:
         self._reporter = reporter
-        self._memory = _Requests(bytes_max, sessions_max)
+        self._bytes_max = bytes_max
+        self._sessions_max = sessions_max
+        self._bytes = 0
+        self._by_session: OrderedDict[str, Remembered] = OrderedDict()
+        self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
     async def find(
         self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
     ) -> Continued | None:
-        """Return the remembered request that this one extends, if any.
+        """Return the remembered request that this one extends, if any; of the named session or conversation only.
 
         If there is none, wait for scans of requests with the same beginning and look again.
         """
-        found = await self._find(tenant, wire, body, session_id, conversation)
-        under_way = self._under_way.get(name_start(tenant, wire.name, body)) if found is None else None
+        start = name_start(tenant, wire.name, body)
+        found = await self._find(start, wire, body, session_id, conversation)
+        under_way = self._under_way.get(start) if found is None else None
         if not under_way:
             return found
         await asyncio.wait(set(under_way), timeout=WAIT_S)
-        return await self._find(tenant, wire, body, session_id, conversation)
+        return await self._find(start, wire, body, session_id, conversation)
 
-    async def _find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str) -> Continued | None:
-        best, kept = self._memory.find(tenant, wire, body, session_id, conversation)
+    async def _find(
+        self, start: Start, wire: Wire, body: bytes, session_id: str, conversation: str
+    ) -> Continued | None:
+        best: Remembered | None = None
+        kept = 0
+        for one in list(self._by_start.get(start, {}).values())[-CANDIDATES_MAX:]:
+            is_other = session_id and one.session.id != session_id
+            if is_other or (conversation and one.session.conversation != conversation):
+                continue
+            shared = one.places.count_shared(body)
+            if shared >= max(1, kept):
+                best, kept = one, shared
         if best is None:
             return None
         if len(body) - best.places.spans[kept - 1][1] <= INLINE_BYTES_MAX:
@@ -206,9 +163,31 @@ class RequestMemory:
     def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
         """Remember a session's last request; forget it if its messages could not be located."""
         if places is None or len(places.spans) != request.count:
-            self._memory.forget(session.id)
+            self.forget(session.id)
         elif session.digests is request.digests:
-            self._memory.remember(Remembered(session, places, request.leave_out_messages()))
+            self._keep(Remembered(session, places, request.leave_out_messages()))
+
+    def _keep(self, remembered: Remembered) -> None:
+        session_id, size = remembered.session.id, len(remembered.places.body)
+        self.forget(session_id)
+        if size > self._bytes_max // 4:
+            return
+        self._by_session[session_id] = remembered
+        self._by_start.setdefault(remembered.start, OrderedDict())[session_id] = remembered
+        self._bytes += size
+        while self._bytes > self._bytes_max or len(self._by_session) > self._sessions_max:
+            self.forget(next(iter(self._by_session)))
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session's last request."""
+        remembered = self._by_session.pop(session_id, None)
+        if remembered is None:
+            return
+        self._bytes -= len(remembered.places.body)
+        starts = self._by_start[remembered.start]
+        del starts[session_id]
+        if not starts:
+            del self._by_start[remembered.start]
 
     def remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
         """Locate the messages in a thread, after the request was sent."""
@@ -228,10 +207,6 @@ class RequestMemory:
         task = self._reporter.start(session, look)
         self._under_way.setdefault(key, set()).add(task)
         task.add_done_callback(leave)
-
-    def forget(self, session_id: str) -> None:
-        """Forget a session's last request."""
-        self._memory.forget(session_id)
 
 
 log = logging.getLogger("refold.server")

@@ -29,7 +29,6 @@ from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
 from refold.errors import FormatError, RefoldError
 from refold.ledger.port import Ledger
-from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
 from refold.server.body import ReadRequest
@@ -259,7 +258,7 @@ class Identities:
             session_id = f"{session_id}.{wire}"
             known = self._known.get(session_id)
         known = known or KnownSession(session_id, tenant, wire, client=origin.client)
-        self._continue(known, request)
+        self.go_on(known, request)
         return known
 
     async def look_up(
@@ -271,8 +270,8 @@ class Identities:
         # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
         if any(request.replies) and self.find(tenant, request, origin) is None:
             try:
-                for one in await asyncio.to_thread(read_alike, ledger, tenant, request):
-                    self.add(one)
+                # Those with the same first message, from any process.
+                await self.load(ledger, CANDIDATES_MAX, make_id(tenant, name_alike(request)))
             except RefoldError as error:
                 log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
         return self.choose(tenant, request, origin)
@@ -289,12 +288,10 @@ class Identities:
             return ""
         return row.wire if row is not None else ""
 
-    async def load(self, ledger: Ledger, limit: int) -> int:
-        """Load the sessions that changed last; return how many."""
-        found = await asyncio.to_thread(read_known, ledger, limit)
-        for one in found:
+    async def load(self, ledger: Ledger, limit: int, prefix: str = "") -> None:
+        """Load the sessions that changed last, those whose ids have this prefix."""
+        for one in await asyncio.to_thread(read_known, ledger, limit, prefix):
             self.add(one)
-        return len(found)
 
     def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
         """Return the session that a request continues, or a new one.
@@ -309,7 +306,7 @@ class Identities:
         if origin.conversation:
             known.conversation = origin.conversation
             self._note_root(known)
-        self._continue(known, request)
+        self.go_on(known, request)
         return known
 
     def take_moved(self) -> list[KnownSession]:
@@ -340,10 +337,6 @@ class Identities:
         if wanted and not any(request.replies):
             return None
         return self._find_prefix(tenant, request) or self._find_replies(tenant, request)
-
-    def go_on(self, known: KnownSession, request: ReadRequest, since: int) -> None:
-        """Record that a request continues a session; its first ``since`` messages were known."""
-        self._continue(known, request, since)
 
     def add(self, known: KnownSession) -> None:
         """Add a stored session; clients that trim their oldest messages find it, too."""
@@ -397,7 +390,8 @@ class Identities:
         # Sessions with the same beginning were checked already and did not match.
         return None if known.digests[0] == request.digests[0] else known
 
-    def _continue(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
+    def go_on(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
+        """Record that a request continues a session; its first ``since`` messages were known, if that is given."""
         if known.digests and known.digests[0] != request.digests[0]:
             self._leave_start(known)
         new = count_common(known.digests, request.digests) if since is None else since
@@ -471,20 +465,10 @@ def store_parent(ledger: Ledger, session: KnownSession) -> None:
     ledger.change_setting(session.id, SETTING, lead, time.time())
 
 
-def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
-    """Return sessions made by a gateway, most recently changed last."""
-    return _read_rows(ledger, ledger.list_sessions(limit=limit))
-
-
-def read_alike(ledger: Ledger, tenant: str, request: ReadRequest) -> list[KnownSession]:
-    """Return a tenant's sessions with the request's first message, from any process, most recently changed last."""
-    prefix = make_id(tenant, name_alike(request))
-    return _read_rows(ledger, ledger.list_sessions(limit=CANDIDATES_MAX, prefix=prefix))
-
-
-def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
+def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSession]:
+    """Return sessions made by a gateway whose ids have this prefix, most recently changed last."""
     found: list[KnownSession] = []
-    for row in reversed(rows):
+    for row in reversed(ledger.list_sessions(limit=limit, prefix=prefix)):
         made = row.settings.get(SETTING)
         if not isinstance(made, dict) or not isinstance(made.get("lead"), int):
             continue

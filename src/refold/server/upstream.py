@@ -59,8 +59,10 @@ class Upstreams:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
+        openai = settings.openai_upstream.rstrip("/")
         self._bases = {
-            "openai": _find_openai_base(settings.openai_upstream),
+            # As OpenAI's clients expect it: with the version in its path, /v1 if there is no path.
+            "openai": openai if URL(openai).path.strip("/") else f"{openai}/v1",
             "anthropic": settings.anthropic_upstream.rstrip("/").removesuffix("/v1"),
         }
         self._session: aiohttp.ClientSession | None = None
@@ -98,7 +100,11 @@ class Upstreams:
     ) -> aiohttp.ClientResponse:
         """Send a request; return the response with its body unread. ``is_read``: usage will be read from it."""
         assert self._session is not None, "the gateway is not running"
-        headers = decode_headers(self._choose_headers(side, asked, is_read))
+        held = self._settings.find_held_key(side)
+        drop = {*asked.drop, *(_CREDENTIALS if held else ())}
+        headers = decode_headers(choose_request_headers(asked.headers, drop=drop, limit_codings=is_read))
+        if held:
+            headers.append(("authorization", f"Bearer {held}") if side == "openai" else ("x-api-key", held))
         url = self.make_url(side, path, asked.query)
         has_body = bool(body) or asked.method in ("POST", "PUT", "PATCH")
         data = io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body if has_body else None
@@ -110,22 +116,6 @@ class Upstreams:
             raise Unavailable(f"the {side} upstream cannot be reached ({type(error).__name__})") from None
         except ValueError as error:
             raise ProviderError(f"the request cannot be sent on ({type(error).__name__})") from None
-
-    def _choose_headers(self, side: Side, asked: Asked, is_read: bool) -> Any:
-        held = self._settings.find_held_key(side)
-        drop = {*asked.drop, *(_CREDENTIALS if held else ())}
-        headers = list(choose_request_headers(asked.headers, drop=drop, limit_codings=is_read))
-        if held and side == "openai":
-            headers.append((b"authorization", f"Bearer {held}".encode()))
-        elif held:
-            headers.append((b"x-api-key", held.encode()))
-        return headers
-
-
-def _find_openai_base(url: str) -> str:
-    """Return the base URL as OpenAI's clients expect it: with the version in its path, /v1 if there is no path."""
-    base = url.rstrip("/")
-    return base if URL(base).path.strip("/") else f"{base}/v1"
 
 
 ERROR_BYTES_MAX = 1_000_000
@@ -152,10 +142,13 @@ async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, req
     """Read enough of an answer to see whether the request was too long; ``request`` is the request's body."""
     try:
         if response.status in _MAY_OVERFLOW:
+            head = b""
             async with asyncio.timeout(stall_s):
-                head, is_whole = await read_head(response, ERROR_BYTES_MAX)
-            text = _decode(head, response)
-            return Look(head, await _classify(response.status, text, request) if is_whole else None)
+                async for chunk in response.content.iter_any():
+                    head += chunk
+                    if len(head) > ERROR_BYTES_MAX:
+                        return Look(head)
+            return Look(head, await _classify(response.status, _decode(head, response), request))
         if response.status == 200 and response.content_type == "text/event-stream":
             head = await _read_first_event(response)
             error = _find_error(_decode(head, response))
@@ -198,16 +191,13 @@ def _find_error(text: bytes) -> bytes | None:
             payload = orjson.loads(line[5:])
         except orjson.JSONDecodeError:
             return None
-        if isinstance(payload, dict) and _is_error(payload):
+        if not isinstance(payload, dict):
+            continue
+        # OpenAI's and Anthropic's error events, or a failed response.
+        is_bare = isinstance(payload.get("error"), dict) and not payload.get("choices")
+        if is_bare or payload.get("type") in ("error", "response.failed"):
             return line[5:]
     return None
-
-
-def _is_error(payload: dict[str, object]) -> bool:
-    """Tell whether an event is an error: OpenAI's and Anthropic's error events, or a failed response."""
-    if payload.get("type") in ("error", "response.failed"):
-        return True
-    return isinstance(payload.get("error"), dict) and not payload.get("choices")
 
 
 async def _classify(status: int, text: bytes, request: bytes) -> ContextOverflow | None:
@@ -299,16 +289,6 @@ async def relay_answer(
     except (aiohttp.ClientError, ConnectionError) as error:
         raise BrokenOff(f"the upstream broke off ({type(error).__name__})") from None
     return size
-
-
-async def read_head(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:
-    """Return the first bytes of an answer, and whether they are complete."""
-    pieces = bytearray()
-    async for chunk in response.content.iter_any():
-        pieces += chunk
-        if len(pieces) > bytes_max:
-            return bytes(pieces), False
-    return bytes(pieces), True
 
 
 class AnswerReader:

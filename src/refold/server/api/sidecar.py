@@ -64,8 +64,8 @@ async def compress(request: Request, access: Asker) -> Response:
     body, application = await request.body(), access.application
     if len(body) <= application.settings.worker_bytes_min:
         return await asyncio.to_thread(_compress, body, access)
-    answer = await application.preparer.compress_large(access.tenant, body)
-    return Response(answer.written, answer.status, media_type="application/json")
+    status, answer = await application.preparer.compress_large(access.tenant, body)
+    return Response(answer, status, media_type="application/json")
 
 
 def _compress(body: bytes, access: Access) -> Json:
