@@ -7,7 +7,7 @@ before a request that is too long would go upstream unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from refold.errors import BudgetTooSmall
 from refold.formats import place_messages
 from refold.ladder.run import answer_nothing
 from refold.server.body import ReadRequest, dump_json, parse_json, read_request, write_request
+from refold.server.overflow import NO_LIMITS, Limits, limit_exactly
 from refold.server.wires import Wire
 from refold.stages.stage import check_nothing
 from refold.tokens import counter_for, model_info
@@ -57,9 +58,9 @@ class SmallerBody:
     made: Sequence[Edit] = field(default=(), repr=False)
 
 
-def limit_config(config: CompressionConfig, window: int | None, reserve: int | None) -> CompressionConfig:
-    """Return a config with this window and this reserve, as far as they are given, that keeps as much as fits."""
-    given = {name: value for name, value in (("window", window), ("reserve", reserve)) if value is not None}
+def limit_config(config: CompressionConfig, limits: Limits) -> CompressionConfig:
+    """Return a config with these limits, as far as they are given, that keeps as much as fits."""
+    given = {name: value for name, value in asdict(limits).items() if value is not None}
     return config.model_copy(update=_KEEP_MOST | given)
 
 
@@ -93,34 +94,26 @@ def compress_to_fit(
             if not error.tokens or over is not None:
                 raise
             over = error.tokens, error.budget
-            window = int(error.tokens * (1.0 + find_margin(request.model, config))) + 2
-            config = config.model_copy(update={"window": window, "reserve": 0})
+            smallest = limit_exactly(error.tokens, find_margin(request.model, config))
+            config = config.model_copy(update=asdict(smallest))
         else:
             written, tokens = write_request(request, prepared.messages), prepared.total_tokens
             before = max(tokens, prepared.original_tokens)
             return SmallerBody(written, tokens, before, len(prepared.edits), over=over, made=prepared.edits)
 
 
-def cut_down(
-    wire: Wire, body: bytes, config: CompressionConfig, window: int | None, reserve: int | None
-) -> SmallerBody:
+def cut_down(wire: Wire, body: bytes, config: CompressionConfig, limits: Limits) -> SmallerBody:
     """Cut a request down to about its budget by sizes alone, then compress what is left in memory."""
     whole = orjson.loads(body)
-    room = window or config.budget(model_info(_read_model(whole))).window
+    room = limits.window or config.budget(model_info(_read_model(whole))).window
     kept = choose_by_size(list(_list_messages(whole[wire.key])), room * _BYTES_PER_TOKEN)
     small = orjson.dumps({**whole, wire.key: kept})
-    made = compress_to_fit(read_request(wire, small), limit_config(config, window, reserve))
+    made = compress_to_fit(read_request(wire, small), limit_config(config, limits))
     return replace(made, written=made.written or small, edits=max(1, made.edits), made=())
 
 
 def trim(
-    wire: Wire,
-    body: bytes,
-    config: CompressionConfig,
-    window: int | None = None,
-    reserve: int | None = None,
-    *,
-    tokens_max: int = 0,
+    wire: Wire, body: bytes, config: CompressionConfig, limits: Limits = NO_LIMITS, *, tokens_max: int = 0
 ) -> SmallerBody:
     """Return the newest part of a request by sizes alone: within its budget, and within ``tokens_max`` if given.
 
@@ -128,7 +121,7 @@ def trim(
     """
     whole = parse_json(body)
     counter = counter_for(_read_model(whole), config.tokenizer)
-    room = limit_config(config, window, reserve).budget(model_info(_read_model(whole)), counter.margin).hard
+    room = limit_config(config, limits).budget(model_info(_read_model(whole)), counter.margin).hard
     tokens_max = min(room, tokens_max or room)
     messages, data = _list_messages(whole[wire.key]), dump_json(whole)
     density = _estimate_density(data, counter.count_text)

@@ -41,8 +41,7 @@ def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits
         manager.config,
         str(manager.workspace_path),
         manager.ledger_place,
-        limits.window,
-        limits.reserve,
+        limits,
         read_conversation_model(),
     )
 
@@ -82,12 +81,12 @@ class Fallback:
         job, reason = make_job(self._manager, "", limits), because.IN_MEMORY(error=why)
         try:
             try:
-                result = await self._workers.run("cut", tenant, wire, original.body, job)
+                result = await self._workers.run("cut", tenant, wire, original.body, job=job)
             except NoWorker:
                 raise
             except (WorkerFailed, TooManyValues) as error:
                 log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
-                result = await self._workers.run("trim", tenant, wire, original.body, job)
+                result = await self._workers.run("trim", tenant, wire, original.body, job=job)
                 reason = because.TRIMMED(error=why)
         except NoWorker:
             # Rather hold up others for a moment than send what the upstream refuses.
@@ -102,8 +101,7 @@ class Fallback:
 
         It has threads of its own: those of the loop may all be busy with requests that took too long.
         """
-        config, room = self._manager.config, (limits.window, limits.reserve)
-        work = partial(trim, wire, original.body, config, *room, tokens_max=tokens_max)
+        work = partial(trim, wire, original.body, self._manager.config, limits, tokens_max=tokens_max)
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except Exception as error:  # noqa: BLE001 - nothing else is left to try
@@ -118,8 +116,7 @@ class Fallback:
         if not edits and session.folded_tokens:
             # The edits are lost, but the size accepted with them is known.
             limits = limit_exactly(session.folded_tokens)
-        config = limit_config(self._manager.config, limits.window, limits.reserve)
-        return compress_to_fit(whole, config, edits, WorkLimit().check)
+        return compress_to_fit(whole, limit_config(self._manager.config, limits), edits, WorkLimit().check)
 
 
 def _take(original: Outgoing, result: SmallerBody, reason: Reason) -> Outgoing:

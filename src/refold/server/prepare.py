@@ -373,7 +373,7 @@ class Preparer:
         """Prepare a large request in a worker process, which opens the same ledger."""
         session, request, manager = attempt.session, attempt.request, self.manager
         job = make_job(manager, session.id, attempt.limits)
-        result = await self._workers.run("prepare", session.tenant, request.wire, attempt.body, job)
+        result = await self._workers.run("prepare", session.tenant, request.wire, attempt.body, job=job)
         if job.ledger is not None:
             self.reporter.note_written()
             if not session.is_stored:
@@ -407,7 +407,7 @@ class Preparer:
         if await self.storage.is_full(tenant, len(body)):
             job = replace(job, ledger=None)
         try:
-            answer: tuple[int, bytes] = await self._workers.run("answer", tenant, CHAT, body, job)
+            answer: tuple[int, bytes] = await self._workers.run("answer", tenant, CHAT, body, job=job)
         except WorkerFailed as error:
             raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
         return answer

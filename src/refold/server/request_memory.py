@@ -133,15 +133,16 @@ class RequestMemory:
         If there is none, wait for scans of requests with the same beginning and look again.
         """
         start = name_start(tenant, wire.name, body)
-        found = await self._find(start, wire, body, session_id, conversation)
+        named = {"session_id": session_id, "conversation": conversation}
+        found = await self._find(start, wire, body, **named)
         under_way = self._under_way.get(start) if found is None else None
         if not under_way:
             return found
         await asyncio.wait(set(under_way), timeout=WAIT_S)
-        return await self._find(start, wire, body, session_id, conversation)
+        return await self._find(start, wire, body, **named)
 
     async def _find(
-        self, start: Start, wire: Wire, body: bytes, session_id: str, conversation: str
+        self, start: Start, wire: Wire, body: bytes, *, session_id: str, conversation: str
     ) -> Continued | None:
         best: Remembered | None = None
         kept = 0

@@ -113,8 +113,7 @@ class PrepareJob:
     config: CompressionConfig
     workspace: str
     ledger: str | None
-    window: int | None
-    reserve: int | None
+    limits: Limits
     endpoint: Endpoint | None = field(default=None, repr=False)
     tenant: str = ""
     learned: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
@@ -177,7 +176,7 @@ class BodyWorkers:
         self._all: set[_Process] = set()
         self.started = 0
 
-    async def run(self, kind: str, tenant: str, wire: Wire, body: bytes, job: PrepareJob | None = None) -> Any:
+    async def run(self, kind: str, tenant: str, wire: Wire, body: bytes, *, job: PrepareJob | None = None) -> Any:
         """Run a job of ``_Jobs`` in a process, waiting in a thread; raise Unreadable or WorkerFailed.
 
         A process that fails is killed.
@@ -278,12 +277,12 @@ class _Jobs:
             return replace(request, body=kept, messages=[])
         if kind == "answer":
             return self._answer(body, job)
-        room = (job.config, job.window, job.reserve)
         if kind in ("cut", "trim"):
-            return cut_down(wire, body, *room) if kind == "cut" else trim(wire, body, *room)
+            shrink = cut_down if kind == "cut" else trim
+            return shrink(wire, body, job.config, job.limits)
         request, self._last = self._read(wire, body), None
         if job.ledger is None:
-            return replace(compress_to_fit(request, limit_config(*room)), made=())
+            return replace(compress_to_fit(request, limit_config(job.config, job.limits)), made=())
         return self._prepare(request, job)
 
     def _read(self, wire: Wire, body: bytes) -> ReadRequest:
@@ -317,8 +316,8 @@ class _Jobs:
             tools=request.tools,
             model=request.model or None,
             format=request.wire.name,
-            window=job.window,
-            reserve=job.reserve,
+            window=job.limits.window,
+            reserve=job.limits.reserve,
             messages=request.messages,
             digests=digests,
         )
