@@ -87,7 +87,6 @@ class Telemetry:
         self._models: set[str] = set()
 
     def listen(self, manager: ContextCompressionManager) -> None:
-        """Report the compressions of a manager."""
         manager.on("before_compress", self._note_start)
         for kind in ("compressed", "failed", "skipped"):
             manager.on(kind, self._note_end)

@@ -94,7 +94,6 @@ class Figures:
 
     @classmethod
     def of(cls, tally: Tally) -> Figures:
-        """Take what counts out of a tally."""
         is_sound = tally.fit.part == tally.fit.whole and tally.valid.part == tally.valid.whole and not tally.problems
         return cls(tally.whole_bill, tally.probes.view_percent, tally.tokens_peak, tally.breaks, is_sound)
 

@@ -41,7 +41,6 @@ class FileTools:
         self.workspace = workspace
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools for an agent."""
         reading = [make_tool(one) for one in (self.read_file, self.list_files)]
         searching = make_tool(self.search_files, timeout_s=SEARCH_S + 10)
         return [*reading, searching, make_tool(self.write_file, asks=True)]
@@ -319,7 +318,6 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
 
 
 def choose_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables on the allow-list."""
     return {name: text for name, text in environment.items() if name in ALLOWED or name.startswith("LC_")}
 
 

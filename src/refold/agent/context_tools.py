@@ -52,7 +52,6 @@ class ContextTools:
         return self._find_id()
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools for an agent."""
         return [make_tool(method) for method in self.list_methods()]
 
     def list_shared(self) -> list[Tool]:
@@ -61,7 +60,6 @@ class ContextTools:
         return [make_tool(method) for method in shared]
 
     def list_methods(self) -> list[Callable[..., Any]]:
-        """Return the functions behind the tools."""
         return [
             self.context_status,
             self.context_compress,
@@ -346,7 +344,6 @@ class Texts:
         return self("compressed", done=done, before=before, after=len(done.messages), stages=stages, gone=gone)
 
     def summaries(self, found: Sequence[ContextSummary]) -> str:
-        """Return summaries, oldest first."""
         pieces = []
         for one in found:
             first, last = one.turn_range

@@ -32,7 +32,6 @@ class AgentEvent:
         KINDS[cls.kind] = cls
 
     def to_dict(self) -> dict[str, object]:
-        """Return the event as plain values, for JSON."""
         return {"kind": self.kind, **describe(self)}
 
 
@@ -176,8 +175,6 @@ class Hub:
         self._lock = threading.Lock()
 
     def listen_to(self, manager: ContextCompressionManager) -> None:
-        """Subscribe to a manager's notices."""
-
         def hear(notice: Notice) -> None:
             self.pass_on(notice, manager)
 

@@ -123,7 +123,6 @@ class Agent:
                         task.result()
 
     async def ask(self, prompt: str) -> str:
-        """Run to the end and return the answer."""
         answer = ""
         async for event in self.run(prompt):
             if isinstance(event, events.Finished):

@@ -378,7 +378,6 @@ def _shows_bold() -> bool:
 
 
 def format_examples(*lines: str) -> str:
-    """Return examples as a help epilog."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -389,7 +388,6 @@ class PlainTyper(typer.Typer):
         super().__init__(cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
-        """Register a command, as typer does."""
         return super().command(name, **{"cls": PlainCommand, **options})
 
 

@@ -7,13 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import Preset, Workspace, complete_session
+from refold.cli.input import Preset, Workspace, name_session
 from refold.cli.output import use_language
 from refold.errors import ConfigError, Sentence
 
@@ -66,16 +67,7 @@ def chat(
         str, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible address of the model.")
     ] = "",
     preset: Preset = None,
-    session: Annotated[
-        str,
-        typer.Option(
-            "--session",
-            "-s",
-            metavar="SESSION",
-            autocompletion=complete_session,
-            help="Session id; an existing session is continued.",
-        ),
-    ] = "",
+    session: Annotated[str, name_session("Session id; an existing session is continued.")] = "",
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Continue the session that changed last.")] = False,
     tools: Annotated[
         str, typer.Option("--tools", "-t", metavar="NAMES", help="Tools that the model may use: files,shell.")
@@ -113,8 +105,10 @@ def _run_chat(request: ChatArguments) -> None:
             "{workspace!r} is not a folder; --workspace names the folder to work in", workspace=request.workspace
         )
     is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not request.once and not request.prompt
-    if is_typed:
-        _need_keyboard()
+    if is_typed and find_spec("prompt_toolkit") is None:
+        raise ConfigError(
+            "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
+        )
     _quiet_logs()
     partner = find_partner(request, folder)  # Before anything is drawn: without a model there is no chat.
     opened: list[ChatSession] = []
@@ -251,15 +245,6 @@ def _quiet_logs() -> None:
 
     for name in ("httpx", "httpx2", "openai", "anthropic"):
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def _need_keyboard() -> None:
-    try:
-        import prompt_toolkit  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
-        ) from None
 
 
 def _is_terminal(stream: object) -> bool:

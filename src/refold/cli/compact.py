@@ -23,8 +23,9 @@ from refold.cli.input import (
     Format,
     Model,
     Preset,
+    ResultFile,
     Workspace,
-    complete_session,
+    name_session,
     need_session,
     open_workspace,
     read_document,
@@ -95,19 +96,8 @@ def compact(
     budget: Annotated[
         int | None, typer.Option("--budget", "-b", parser=read_tokens, metavar="TOKENS", help="Total budget: 8000, 8k.")
     ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Result file; default: standard output.")
-    ] = None,
-    session: Annotated[
-        str | None,
-        typer.Option(
-            "--session",
-            "-s",
-            metavar="SESSION",
-            autocompletion=complete_session,
-            help="Compress this stored session instead of a file.",
-        ),
-    ] = None,
+    out: ResultFile = None,
+    session: Annotated[str | None, name_session("Compress this stored session instead of a file.")] = None,
     instructions: Annotated[
         str, typer.Option("--instructions", "-i", metavar="TEXT", help="What the summary should keep.")
     ] = "",
@@ -235,7 +225,6 @@ def _write_offloaded(
 
 
 def _report_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> None:
-    """Print the report."""
     from refold.cli.report import list_changes, show_changes, show_kept, show_report, show_stages
     from refold.formats import parse_messages
 
@@ -301,8 +290,6 @@ def _report_session(
 
 
 def _show_edits(console: Console, manager: ContextCompressionManager, name: str, stages: Sequence[StageReport]) -> None:
-    from rich.text import Text
-
     edits = [edit for stage in stages for edit in stage.edits]
     ids = list(dict.fromkeys(edit.covers[0] for edit in edits))
     digests = {stored.id: stored.digest for stored in manager.ledger.read_messages(name, ids)}
@@ -313,7 +300,7 @@ def _show_edits(console: Console, manager: ContextCompressionManager, name: str,
             count_things(len(edit.covers), "message"),
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _name_handle(edit, digests),
-            Text(clean_line(say_reason(edit.reason), 100)),
+            clean_line(say_reason(edit.reason), 100),
         )
     console.print(table)
 
@@ -328,7 +315,6 @@ def _name_handle(edit: Edit, digests: dict[str, str]) -> str:
 
 
 def _describe_session(name: str, done: CompactResult) -> dict[str, object]:
-    """Return the report for JSON."""
     from refold.ladder.report import edit_to_dict
 
     return {

@@ -6,7 +6,6 @@ the settings themselves, so they match this version. An existing file is never c
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -111,18 +110,16 @@ def explain(
         from refold.config.load import DOCUMENT_NAMES
 
         _show_rows([row for row in rows if row.name not in DOCUMENT_NAMES])
-        sys.stdout.write("\n" + tr("Appendix: names from the documents") + "\n")
+        typer.echo("\n" + tr("Appendix: names from the documents"))
         _show_rows([row for row in rows if row.name in DOCUMENT_NAMES])
     elif rows:
         _show_rows(rows)
     else:
-        sys.stdout.write(
-            tr("Nothing is set: every value comes from the preset {preset}.", preset=config.preset_name) + "\n"
-        )
+        typer.echo(tr("Nothing is set: every value comes from the preset {preset}.", preset=config.preset_name))
     if rows:
-        sys.stdout.write("\n" + tr("Precedence: call, session, environment, project, user, preset, built in.") + "\n")
+        typer.echo("\n" + tr("Precedence: call, session, environment, project, user, preset, built in."))
     if not everything and not names:
-        sys.stdout.write(tr("'refold config explain --all' shows every setting.") + "\n")
+        typer.echo(tr("'refold config explain --all' shows every setting."))
 
 
 def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
@@ -141,16 +138,12 @@ def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
 
 
 def _show_rows(rows: list[Row]) -> None:
-    from rich.text import Text
-
-    console = make_console(err=False)
     table = make_table("setting", "value", "from", "where", wide=("value", "where"), wraps=True)
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
-        table.add_row(
-            row.name, Text(clean_line(format_row(row))), translate(row.layer), Text(clean_line(row.place)), style=style
-        )
-    console.print(table)
+        cells = (row.name, clean_line(format_row(row)), translate(row.layer), clean_line(row.place))
+        table.add_row(*cells, style=style)
+    make_console(err=False).print(table)
 
 
 def format_row(row: Row) -> str:
@@ -188,16 +181,19 @@ def show_paths(as_json: AsJson = False) -> None:
     for name, path in paths.items():
         nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
         absent = "" if path is None or path.exists() else tr("  (does not exist)")
-        sys.stdout.write(f"{translate(name):9}{nothing if path is None else path}{absent}\n")
+        typer.echo(f"{translate(name):9}{nothing if path is None else path}{absent}")
 
 
 @app.command("presets")
 def list_presets(as_json: AsJson = False) -> None:
     """List the presets and their stages."""
     from refold.config import PRESETS, CompressionConfig
+    from refold.config import explain as list_rows
 
     if as_json:
-        write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
+        rows = {name: list_rows(CompressionConfig.preset(name)) for name in PRESETS}
+        own = {name: {row.name: row.value for row in rows[name] if row.layer == "preset"} for name in PRESETS}
+        write_json([{"name": name, "for": means, "settings": own[name]} for name, means in PRESETS.items()])
         return
     from rich.table import Table
     from rich.text import Text
@@ -209,13 +205,6 @@ def list_presets(as_json: AsJson = False) -> None:
         table.add_row(name, translate(means))
         table.add_row("", Text(" → ".join(CompressionConfig.preset(name).ladder), style="dim"))
     make_console(err=False).print(table)
-
-
-def _settings_of(name: str) -> dict[str, object]:
-    from refold.config import CompressionConfig
-    from refold.config import explain as list_rows
-
-    return {row.name: row.value for row in list_rows(CompressionConfig.preset(name)) if row.layer == "preset"}
 
 
 @app.command()
@@ -340,7 +329,6 @@ def _explain_step(step: TuningStep) -> str:
 
 
 def _compare_figures(before: Figures, after: Figures, saving: float) -> str:
-    """Return the figures that decided."""
     view = (before.in_view_percent, after.in_view_percent)
     kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f}%", before=view[0], after=view[1])
     return tr(

@@ -12,7 +12,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -99,25 +99,17 @@ Workspace = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of rows.")]
 
-# Every command that works on a stored session names it by this option.
-SessionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--session",
-        "-s",
-        metavar="SESSION",
-        autocompletion=complete_session,
-        help="Session id; default: the session that changed last.",
-    ),
-]
-SessionFilter = Annotated[
-    str | None,
-    typer.Option(
-        "--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id; default: all sessions."
-    ),
-]
-SessionRequired = Annotated[
-    str, typer.Option("--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id.")
+
+def name_session(about: str) -> Any:
+    """Return the option by which every command that works on a stored session names it."""
+    return typer.Option("--session", "-s", metavar="SESSION", autocompletion=complete_session, help=about)
+
+
+SessionOption = Annotated[str | None, name_session("Session id; default: the session that changed last.")]
+SessionFilter = Annotated[str | None, name_session("Session id; default: all sessions.")]
+SessionRequired = Annotated[str, name_session("Session id.")]
+ResultFile = Annotated[
+    str | None, typer.Option("--out", "-o", metavar="FILE", help="Result file; default: standard output.")
 ]
 Everywhere = Annotated[bool, typer.Option("--all", "-a", help="All sessions of the workspace.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

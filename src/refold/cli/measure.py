@@ -148,7 +148,6 @@ def _read_conversations(file: str, form: str | None, broken: list[str]) -> Itera
 
 
 def _show_all(counted: Mapping[str, ConversationTokens]) -> None:
-    """Print one line per conversation."""
     table = make_table("conversation", "format", "messages", "tokens", numbers=("messages", "tokens"))
     for title, one in counted.items():
         table.add_row(clean_line(title, 44), one.format, f"{len(one.lines):,}", f"{one.total:,}")
@@ -207,7 +206,6 @@ def _count_message(at: int, message: Message, lens: Lens) -> MessageTokens:
 
 
 def _show_one(counted: ConversationTokens, title: str) -> None:
-    """Print the counts of one conversation."""
     from rich.text import Text
 
     console = make_console(err=False)
@@ -351,10 +349,7 @@ def show_table(report: ReplayReport) -> None:
         times = sum_times(report.records_of(preset))
         if times.mean_ms >= TIME_SHOWN_MS:
             line = tr(
-                "{preset}: {mean:.1f} ms per request, {worst:.0f} ms at most",
-                preset=preset,
-                mean=times.mean_ms,
-                worst=times.worst_ms,
+                "{preset}: {one.mean_ms:.1f} ms per request, {one.worst_ms:.0f} ms at most", preset=preset, one=times
             )
             print_line(console, clean_line(line, 200))
     for note in report.notes():
@@ -385,7 +380,6 @@ def suggest_window(report: ReplayReport) -> str:
 
 
 def _note_broken_lines(files: Sequence[FileReading]) -> None:
-    """List the lines that could not be read."""
     note_broken(
         [f"{file.path}, line {one.line}: {one.why}" if one.line else one.why for file in files for one in file.broken]
     )

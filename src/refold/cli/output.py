@@ -208,7 +208,6 @@ def name_scope(session: str | None) -> str:
 
 
 def write_line(text: str) -> None:
-    """Print one line on standard output."""
     print_line(make_console(err=False), clean_line(text, 1_000))
 
 

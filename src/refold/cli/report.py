@@ -52,10 +52,9 @@ class ReportedChange:
     @property
     def where(self) -> str:
         """The messages it touches: ``#4``, or ``#4–31``."""
-        return f"#{self.first}" if self.first == self.last else f"#{self.first}–{self.last}"
+        return join_ranges(range(self.first, self.last + 1))[0]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the change for JSON."""
         return describe(self)
 
 
@@ -94,46 +93,33 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
     changes = list_changes(report, messages)
     if changes:
         console.print()
-        if console.width < _WIDE:
-            _show_narrow(console, changes)
-        else:
-            _show_wide(console, changes)
+        _show_table(console, changes)
     for stage in report.stages:
         for refused in stage.rejected:
-            console.print(
-                Text(
-                    tr("rejected: {stage}: {why}", stage=stage.stage, why=clean_line(say_reason(refused.why))),
-                    style="dim",
-                )
-            )
+            why = clean_line(say_reason(refused.why))
+            console.print(tr("rejected: {stage}: {why}", stage=stage.stage, why=why), style="dim")
 
 
-def _show_wide(console: Console, changes: Sequence[ReportedChange]) -> None:
-    table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
-    for change in changes:
-        table.add_row(*_name_cells(change), Text(clean_line(say_reason(change.reason))))
-    console.print(table)
-
-
-def _show_narrow(console: Console, changes: Sequence[ReportedChange]) -> None:
-    """Print each reason below its change, because a narrow terminal has no room for another column."""
-    table = make_table("where", "what", "tokens", "handle", numbers=("tokens",))
-    for change in changes:
-        table.add_row(*_name_cells(change))
+def _show_table(console: Console, changes: Sequence[ReportedChange]) -> None:
+    """Print the changes; in a narrow terminal, which has no room for another column, each reason below its change."""
+    is_wide = console.width >= _WIDE
+    columns = ("where", "what", "tokens", "handle", *(("why",) if is_wide else ()))
+    table = make_table(*columns, numbers=("tokens",), wide=columns[4:], wraps=True)
+    reasons = [clean_line(say_reason(change.reason)) for change in changes]
+    for change, reason in zip(changes, reasons, strict=True):
+        tokens = f"{change.tokens_before:,} → {change.tokens_after:,}"
+        cells = (change.where, f"{change.stage}: {change.role}", tokens, Text(change.handle, style="cyan"))
+        table.add_row(*cells, *([reason] if is_wide else []))
+    if is_wide:
+        console.print(table)
+        return
     lines = console.render_lines(table, pad=False)
     rows, indent = len(changes), min(max(len(change.where) for change in changes) + 2, console.width // 4)
-    for line in lines[:-rows]:
+    for at, line in enumerate(lines):
         console.print(Segments([*line, Segment.line()]), end="")
-    for line, change in zip(lines[-rows:], changes, strict=True):
-        console.print(Segments([*line, Segment.line()]), end="")
-        console.print(
-            Padding(Text(clean_line(say_reason(change.reason)), style="dim"), (0, 0, 0, indent), expand=False)
-        )
-
-
-def _name_cells(change: ReportedChange) -> tuple[str, str, str, Text]:
-    tokens = f"{change.tokens_before:,} → {change.tokens_after:,}"
-    return change.where, f"{change.stage}: {change.role}", tokens, Text(change.handle, style="cyan")
+        if at >= len(lines) - rows:
+            below = Text(reasons[at - len(lines)], style="dim")
+            console.print(Padding(below, (0, 0, 0, indent), expand=False))
 
 
 def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> None:

@@ -5,7 +5,6 @@ Only ``forget`` and ``delete`` erase anything, and both ask for confirmation.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,8 +39,7 @@ from refold.cli.output import (
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from refold.conversation.view import Item
-    from refold.ledger.records import StoredEdit, StoredMessage
+    from refold.ledger.records import SessionRow, StoredEdit, StoredMessage
     from refold.manager import ContextCompressionManager
     from refold.manager.undo import Switched
 
@@ -77,6 +75,8 @@ def show(
 def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
     from rich.text import Text
 
+    from refold.conversation.message import join_words, mark, message_handle
+
     items = manager.read_view(session)
     if as_json:
         write_json([item.raw for item in items])
@@ -84,13 +84,11 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     status = manager.status(session)
     table = make_table("#", "role", "tokens", "handle", "says", numbers=("#", "tokens"), wide=("says",))
     for number, item in enumerate(items):
-        table.add_row(
-            str(number),
-            item.role,
-            f"{item.tokens:,}",
-            _mark_item(item),
-            Text(_read_item(item), style="dim" if item.edits else ""),
-        )
+        fold = item.edits[0].fold if item.is_fold else None
+        handle = mark(fold.handle if fold else message_handle(item.message))
+        words = clean_line(join_words(item.parts), 200) or f"({', '.join(part.kind for part in item.parts)})"
+        says = Text(words, style="dim" if item.edits else "")
+        table.add_row(str(number), item.role, f"{item.tokens:,}", handle, says)
     make_console(err=False).print(table)
     say(
         "{messages}, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} tokens "
@@ -106,26 +104,10 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     write_line(say_reason(status.stopped) if status.stopped else status.ahead.tell(find_language()))
 
 
-def _mark_item(item: Item) -> str:
-    from refold.conversation.message import mark, message_handle
-
-    if item.is_fold:
-        fold = item.edits[0].fold
-        return mark(fold.handle) if fold else "·"
-    return mark(message_handle(item.message))
-
-
-def _read_item(item: Item) -> str:
-    texts = (f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in item.parts)
-    return clean_line(" ".join(texts), 200) or f"({', '.join(part.kind for part in item.parts)})"
-
-
 def _show_originals(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
-    from rich.text import Text
-
     from refold.conversation.message import mark
 
-    stored = manager.ledger.read_messages(session)
+    row, stored = manager.ledger.read_session(session), manager.ledger.read_messages(session)
     if as_json:
         write_json([_describe_original(one) for one in stored])
         return
@@ -137,7 +119,7 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
             f"{one.tokens:,}",
             mark(_name_handle(one)),
             format_time(one.created_at)[5:],
-            Text(_read_words(one, 200)),
+            _read_words(one, row, 200),
             style="dim" if one.is_compressed else "",
         )
     make_console(err=False).print(table)
@@ -145,19 +127,12 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
     say("{stored:,} messages; {folded:,} are folded (dim)", stored=len(stored), folded=folded)
 
 
-def _read_words(one: StoredMessage, chars_max: int) -> str:
-    """Return the text of a stored message as one line; its JSON if it has no text, such as a tool call."""
-    from refold.ledger.codec import load_json
+def _read_words(one: StoredMessage, row: SessionRow | None, chars_max: int) -> str:
+    from refold.conversation.message import join_words
+    from refold.manager.session import parse_stored
 
-    if one.is_forgotten:
-        return tr("forgotten")
-    raw = load_json(one.raw)
-    content = raw.get("content") if isinstance(raw, dict) else None
-    if isinstance(content, list):
-        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        content = " ".join(texts)
-    text = content if isinstance(content, str) and content.strip() else json.dumps(raw, ensure_ascii=False)
-    return clean_line(text, chars_max)
+    assert row is not None, "its messages were just read"
+    return tr("forgotten") if one.is_forgotten else clean_line(join_words(parse_stored(one, row).parts), chars_max)
 
 
 def _describe_original(one: StoredMessage) -> dict[str, object]:
@@ -175,8 +150,6 @@ def _describe_original(one: StoredMessage) -> dict[str, object]:
 
 
 def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
-    from rich.text import Text
-
     from refold.conversation.reason import describe
 
     stored = manager.ledger.read_edits(session, active_only=False)
@@ -208,7 +181,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             f"{len(edit.covers):,}",
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _describe_state(one, shown),
-            Text(clean_line(say_reason(edit.reason), 100)),
+            clean_line(say_reason(edit.reason), 100),
             style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)
@@ -290,12 +263,13 @@ def pin(
             (manager.unpin if off else manager.pin)(name, handle)
         pinned = frozenset(manager.pinned(name))
         kept = [stored for stored in manager.ledger.read_messages(name) if stored.id in pinned]
+        row = manager.ledger.read_session(name)
     if as_json:
         write_json({"session": name, "pinned": [_name_handle(stored) for stored in kept]})
         return
     write_line(tr("pinned: {kept}", kept=count_things(len(kept), "message")) if kept else tr("nothing is pinned"))
     for stored in kept:
-        write_line(f"{mark(_name_handle(stored))} {stored.role}  {_read_words(stored, _PINNED_CHARS)}")
+        write_line(f"{mark(_name_handle(stored))} {stored.role}  {_read_words(stored, row, _PINNED_CHARS)}")
 
 
 def _name_handle(stored: StoredMessage) -> str:

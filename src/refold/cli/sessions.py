@@ -72,9 +72,8 @@ REASONS = {
 def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = False) -> None:
     """List the sessions of a workspace, the last changed first."""
     from rich.cells import cell_len
-    from rich.text import Text
 
-    from refold.manager.status import read_client, read_title
+    from refold.manager.status import put_below, read_client, read_title
 
     with open_workspace(workspace) as manager:
         rows = manager.ledger.list_sessions(limit=limit)
@@ -87,15 +86,15 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
         return
     columns = ("session", "client", "first words", "messages", "tokens", "compressions", "model", "changed")
     table = make_table(*columns, numbers=("messages", "tokens", "compressions"), wide=("session",))
-    for row, is_below in _put_below(rows):
+    for row, is_below in put_below(rows):
         table.add_row(
-            Text(f"↳ {clean_line(row.id, 500)}" if is_below else clean_line(row.id, 500)),
-            Text(clean_line(read_client(row), 16) or "·"),
+            ("↳ " if is_below else "") + clean_line(row.id, 500),
+            clean_line(read_client(row), 16) or "·",
             _cut_title(titles[row.id]),
             f"{row.messages:,}",
             f"{row.tokens:,}",
             f"{row.compression_count:,}" if row.compression_count else "·",
-            Text(clean_line(row.model, 20) or "·"),
+            clean_line(row.model, 20) or "·",
             format_time(row.updated_at),
         )
     console = make_console(err=False)
@@ -122,33 +121,9 @@ def _describe_row(row: SessionRow, title: str) -> dict[str, object]:
     return {**asdict(row), "settings": settings, "title": title, "client": read_client(row)}
 
 
-def _read_parent(row: SessionRow) -> str:
-    """Return the session that the gateway recorded as a session's parent."""
-    from refold.llm.choose import GATEWAY
-
-    made = row.settings.get(GATEWAY)
-    return str(made.get("parent", "")) if isinstance(made, dict) else ""
-
-
-def _put_below(rows: Sequence[SessionRow]) -> list[tuple[SessionRow, bool]]:
-    """Return the sessions with each child listed below its parent, and whether each is a child."""
-    ids = {row.id for row in rows}
-    roots: list[SessionRow] = []
-    below: dict[str, list[SessionRow]] = {}
-    for row in rows:
-        parent = _read_parent(row)
-        if parent in ids and parent != row.id:
-            below.setdefault(parent, []).append(row)
-        else:
-            roots.append(row)
-    return [pair for root in roots for pair in ((root, False), *((row, True) for row in below.get(root.id, ())))]
-
-
 @app.command()
 def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace = "", as_json: AsJson = False) -> None:
     """Show the events of a session, oldest first."""
-    from rich.text import Text
-
     from refold.ledger.port import read_all_events
     from refold.manager.notices import describe_fields
 
@@ -168,14 +143,11 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
         return
     table = make_table("when", "what", "tokens", "why", wide=("why",), wraps=True)
     for event in events:
-        reason = Text(clean_line(_describe_reason(event), 300))
-        table.add_row(format_time(event.created_at), translate(event.kind), _describe_tokens(event), reason)
+        before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
+        tokens = f"{before:,} → {after:,}" if isinstance(before, int) and isinstance(after, int) else "·"
+        reason = clean_line(_describe_reason(event), 300)
+        table.add_row(format_time(event.created_at), translate(event.kind), tokens, reason)
     make_console(err=False).print(table)
-
-
-def _describe_tokens(event: Event) -> str:
-    before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
-    return f"{before:,} → {after:,}" if isinstance(before, int) and isinstance(after, int) else "·"
 
 
 def _describe_reason(event: Event) -> str:
@@ -186,13 +158,7 @@ def _describe_reason(event: Event) -> str:
     by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
     reason = say_reason(read_reason(event.fields.get("reason")))
     folds = [
-        tr(
-            "{handle}: {count:,} messages, {before:,} → {after:,} tokens",
-            handle=f"⟨{one.handle}⟩",
-            count=one.messages,
-            before=one.tokens_before,
-            after=one.tokens_after,
-        )
+        tr("⟨{one.handle}⟩: {one.messages:,} messages, {one.tokens_before:,} → {one.tokens_after:,} tokens", one=one)
         for one in list_folds(event)
     ]
     return "; ".join([f"{reason} ({by})" if by else reason, *folds])
@@ -208,18 +174,15 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
         is_empty = find_newest(manager.ledger) is None
         bill, folded = _add_up(manager, session)
     if as_json:
-        write_json({**found.to_dict(), "folded_away": folded, "bill": describe_bill(bill)})
+        dollars = {**asdict(bill), "dollars_saved": bill.dollars_saved}  # At list prices.
+        write_json({**found.to_dict(), "folded_away": folded, "bill": dollars})
         return
     if is_empty:
         show_empty(workspace, as_json=False)
         return
     console = make_console(err=False)
-    rows = [
-        (
-            "compressions",
-            tr("{all:,} ({one.manual:,} by hand, {one.undone:,} undone)", all=found.compressions, one=found),
-        ),
-    ]
+    made = tr("{one.compressions:,} ({one.manual:,} by hand, {one.undone:,} undone)", one=found)
+    rows = [("compressions", made)]
     away = tr("{count:,} tokens", count=folded)
     if found.compressions:
         share = describe_share(found.tokens_before, found.tokens_after)
@@ -261,11 +224,6 @@ def _add_up(manager: ContextCompressionManager, session: str | None) -> tuple[Bi
     return sum((one.bill for one in figures), Bill()), sum(one.folded_away for one in figures)
 
 
-def describe_bill(bill: Bill) -> dict[str, object]:
-    """Return a bill as plain values, for JSON; amounts are dollars at list prices."""
-    return {**asdict(bill), "dollars_saved": bill.dollars_saved}
-
-
 def _list_bill(bill: Bill) -> list[tuple[str, str]]:
     """Return what providers reported and what it cost; nothing where no provider reported anything."""
     if not bill.requests:
@@ -282,16 +240,12 @@ def _list_bill(bill: Bill) -> list[tuple[str, str]]:
 
 def _list_decisions(decisions: Sequence[LoggedDecision], *, with_session: bool) -> Table:
     """Return a table of the newest decisions with their reasons, the newest last."""
+    done = {"compressed": tr("folded: "), "skipped": tr("nothing done: "), "failed": tr("failed: ")}
     columns = ["when", *(["session"] if with_session else []), "tokens", "decision"]
     table = make_table(*columns, numbers=("tokens",), wide=("decision",), wraps=True)
     for one in decisions:
         sizes = f"{one.tokens_before:,}" + (f" → {one.tokens_after:,}" if one.tokens_after != one.tokens_before else "")
         name = [clean_line(one.session_id, 12)] if with_session else []
-        table.add_row(format_time(one.time), *name, sizes, clean_line(_describe_decision(one), 1_000))
+        words = done.get(one.kind, "") + (say_reason(one.reason) or tr("no reason recorded"))
+        table.add_row(format_time(one.time), *name, sizes, clean_line(words, 1_000))
     return table
-
-
-def _describe_decision(decision: LoggedDecision) -> str:
-    """Return a decision and its reason as one sentence."""
-    done = {"compressed": tr("folded: "), "skipped": tr("nothing done: "), "failed": tr("failed: ")}
-    return done.get(decision.kind, "") + (say_reason(decision.reason) or tr("no reason recorded"))

@@ -19,6 +19,7 @@ from refold.cli.input import (
     STDIN,
     AsJson,
     Document,
+    ResultFile,
     SessionFilter,
     SessionOption,
     Workspace,
@@ -60,9 +61,7 @@ _OTHERS_SHOWN = 5
 )
 def export(
     session: SessionOption = None,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Result file; default: standard output.")
-    ] = None,
+    out: ResultFile = None,
     workspace: Workspace = "",
 ) -> None:
     """Write a session with everything that belongs to it as JSON."""
@@ -258,9 +257,7 @@ def _store_several(
 
 def _store_session(manager: ContextCompressionManager, session: Session, name: str) -> str:
     """Store a conversation with its title, model, system prompt and tools."""
-    from refold.manager.append import KEPT
-    from refold.manager.status import CLIENT, TITLE
-    from refold.readers import find_title
+    from refold.manager.status import describe_origin
 
     if not session.messages:
         raise FormatError(
@@ -271,12 +268,7 @@ def _store_session(manager: ContextCompressionManager, session: Session, name: s
         manager.ledger.open_session(name, time.time())
         manager.ledger.update_session(name, {"model": session.model[:_MODEL_CHARS_MAX]}, time.time())
     manager.append(name, list(session.messages), format=session.format)
-    beside = {"system": session.system, "tools": session.tools}
-    kept = {key: value for key, value in beside.items() if value}
-    changes: dict[str, object] = {
-        "settings": {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}
-    }
-    manager.ledger.update_session(name, changes, time.time())
+    manager.ledger.update_session(name, {"settings": describe_origin(session)}, time.time())
     return name
 
 

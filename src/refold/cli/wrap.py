@@ -119,45 +119,29 @@ def find_recipe(program: str) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class WrapRequest:
-    """The command's arguments."""
+    """A run: the program, its environment, and where its requests are meant to go."""
 
     command: tuple[str, ...]
+    environ: Mapping[str, str]
+    upstreams: Mapping[str, str]
     workspace: str = "."
     preset: str | None = None
-    upstreams: Mapping[str, str] = field(default_factory=dict)
     log: str | None = None
 
 
-def run(request: WrapRequest) -> int:
-    """Run the program behind a gateway; return its exit code."""
-    from refold.config.load import copy_environment
-
-    if not request.command:
-        raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
-    environ, recipe = copy_environment(), find_recipe(request.command[0])
-    _check_program(request.command[0], environ)
-    upstreams = {**_keep_addresses(environ), **recipe(request.command, "", environ).upstreams, **request.upstreams}
-    _check_addresses(upstreams)
-    with _restore_signals():
-        code, line = _run_wrapped(request, recipe, upstreams, environ)
-        typer.echo(f"refold: {line}", err=True)
-    return code
-
-
-def _run_wrapped(
-    request: WrapRequest, recipe: Recipe, upstreams: Mapping[str, str], environ: Mapping[str, str]
-) -> tuple[int, str]:
+def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
     """Run the program behind a gateway; return its exit code and a line about what the gateway did."""
     started, run_id = time.time(), secrets.token_hex(8)
-    key = _find_gateway_key(environ)
-    running = _find_usable(request, upstreams, key)
+    key = _find_gateway_key(request.environ)
+    running = _find_usable(request, key)
 
     def run_at(address: str) -> int:
-        wrapped = recipe(request.command, f"{address}{RUNS}/{run_id}", environ)
-        return run_program(wrapped.command, {**environ, **wrapped.environ})
+        recipe = find_recipe(request.command[0])
+        wrapped = recipe(request.command, f"{address}{RUNS}/{run_id}", request.environ)
+        return run_program(wrapped.command, {**request.environ, **wrapped.environ})
 
     if running is None:
-        code, counts = _run_alone(request, upstreams, run_at, run_id)
+        code, counts = _run_alone(request, run_at, run_id)
         return code, sum_up(counts, request.workspace, started)
     code, url = run_at(running.beacon.url), running.beacon.url
     asked = _ask_counts(running, request.workspace, run_id, key)
@@ -168,34 +152,26 @@ def _run_wrapped(
     return code, sum_up(asked, request.workspace, started)
 
 
-def _check_program(program: str, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError if there is no such program, before a gateway is started for it."""
-    if shutil.which(program, path=environ.get("PATH")) is None and not Path(program).exists():
-        raise ConfigError("{command!r} is not installed, or not on the PATH", command=program)
-
-
-def _run_alone(
-    request: WrapRequest, upstreams: Mapping[str, str], run_at: Callable[[str], int], run_id: str
-) -> tuple[int, RunCounts]:
+def _run_alone(request: WrapRequest, run_at: Callable[[str], int], run_id: str) -> tuple[int, RunCounts]:
     """Run the program behind a gateway in this process; return its exit code and the counts of its requests."""
     from refold.server.serve import BackgroundServer
 
     _quiet_logs(request.log)
-    application = _make_application(request, upstreams)
+    application = _make_application(request)
     with BackgroundServer(application) as server:
         note("refold: gateway {url}, started for this run", url=server.url)
         code = run_at(server.url)
     return code, application.metrics.find_run("", run_id)
 
 
-def _find_usable(request: WrapRequest, upstreams: Mapping[str, str], key: str) -> RunningGateway | None:
+def _find_usable(request: WrapRequest, key: str) -> RunningGateway | None:
     """Return the workspace's running gateway, and print its address; None if there is none that suits this run."""
     from refold.server.beacon import find_running
 
     running = find_running(request.workspace, key)
     if running is None:
         return None
-    why, url = _find_obstacle(running, request, upstreams), running.beacon.url
+    why, url = _find_obstacle(running, request), running.beacon.url
     if why:
         note("refold: the gateway {url} runs but is not used: {why}", url=url, why=why)
         return None
@@ -203,7 +179,7 @@ def _find_usable(request: WrapRequest, upstreams: Mapping[str, str], key: str) -
     return running
 
 
-def _find_obstacle(running: RunningGateway, request: WrapRequest, upstreams: Mapping[str, str]) -> str:
+def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
     """Return why a running gateway cannot serve this run; empty if it can."""
     from refold.llm.errors import show_url
 
@@ -214,7 +190,7 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest, upstreams: Map
         return tr("--log is for a gateway of this run's own")
     if request.preset and request.preset != described.get("preset"):
         return tr("its preset is {preset}", preset=described.get("preset"))
-    for name, wanted in upstreams.items():
+    for name, wanted in request.upstreams.items():
         # The program's own settings may lead to this very gateway.
         if not wanted.startswith(own) and show_url(wanted).rstrip("/") != str(described.get(name)).rstrip("/"):
             return tr("it sends requests to {url}", url=described.get(name))
@@ -241,29 +217,14 @@ def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) 
     return RunCounts(**answer) if status == 200 else None
 
 
-def _check_addresses(upstreams: Mapping[str, str]) -> None:
-    for url in upstreams.values():
-        if urlsplit(url).hostname is None:
-            raise ConfigError("{url!r} is not a URL; it came from the command line or the environment", url=url[:80])
-
-
-def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the addresses that the program would have used: they become the gateway's upstreams."""
-    found = {
-        "openai_upstream": environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE"),
-        "anthropic_upstream": environ.get("ANTHROPIC_BASE_URL") or environ.get("ANTHROPIC_API_BASE"),
-    }
-    return {name: url for name, url in found.items() if url}
-
-
-def _make_application(request: WrapRequest, upstreams: Mapping[str, str]) -> Application:
+def _make_application(request: WrapRequest) -> Application:
     from refold.cli.serve import make_application
     from refold.server.auth import KeyRing
 
     workspace = Path(request.workspace)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
     keys = KeyRing(workspace / ".refold" / "wrapped")
-    given = {"host": "127.0.0.1", "port": 0, **upstreams}
+    given = {"host": "127.0.0.1", "port": 0, **request.upstreams}
     application = make_application(request.workspace, request.preset, given, keys=keys, has_page=False)
     # A project that does not use memory gets no folders for it.
     application.manager.has_pages = any((workspace / name).is_dir() for name in ("memory", ".compression"))
@@ -374,7 +335,25 @@ def wrap(
 
     The program's own settings are not changed, and the exit code is the program's.
     """
+    from refold.config.load import copy_environment
+
+    if not command:
+        raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
+    environ = copy_environment()
+    if shutil.which(command[0], path=environ.get("PATH")) is None and not Path(command[0]).exists():
+        raise ConfigError("{command!r} is not installed, or not on the PATH", command=command[0])
+    # The addresses that the program would have used become the gateway's upstreams.
+    usual = {
+        "openai_upstream": environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE"),
+        "anthropic_upstream": environ.get("ANTHROPIC_BASE_URL") or environ.get("ANTHROPIC_API_BASE"),
+    }
+    named = {**usual, **find_recipe(command[0])(command, "", environ).upstreams}
     given = {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
-    upstreams = {name: url for name, url in given.items() if url}
-    request = WrapRequest(tuple(command), workspace, preset, upstreams, log)
-    raise typer.Exit(run(request))
+    upstreams = {name: url for name, asked in given.items() if (url := asked or named[name])}
+    for url in upstreams.values():
+        if urlsplit(url).hostname is None:
+            raise ConfigError("{url!r} is not a URL; it came from the command line or the environment", url=url[:80])
+    with _restore_signals():
+        code, line = _run_wrapped(WrapRequest(tuple(command), environ, upstreams, workspace, preset, log))
+        typer.echo(f"refold: {line}", err=True)
+    raise typer.Exit(code)

@@ -107,12 +107,6 @@ def suggest(name: str, known: Iterable[str], near: float = 0.6) -> str:
     return Sentence(" (did you mean '{name}'?)", name=found[0]) if found else ""
 
 
-def find_said(name: str, is_said: Callable[[str], bool]) -> str:
-    """Return the name under which a setting with the meaning of ``name`` was set; ``name`` itself if it was not."""
-    own = next((meaning.names for meaning in MEANINGS if name in meaning.names), ())
-    return next((one for one in (name, *own) if is_said(one)), name)
-
-
 def family_of(name: str) -> tuple[str, ...]:
     """Return every name that a new value under this name replaces, the name itself included."""
     own = next((meaning for meaning in MEANINGS if name in meaning.names), None)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from refold.config.layers import OTHER_BLOCKS, Layer, read_yaml, show, suggest
+from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, show, suggest
 from refold.config.schema import CompressionConfig, read_layer
 from refold.errors import ConfigError, Sentence
 
@@ -104,20 +104,9 @@ def load_block(
     for path in (user_file(taken), project_file(workspace)):
         if path is None or not os.path.lexists(path) or path.name == "x-agent.yaml":
             continue
-        place = _shorten(path)
-        settings, lines = read_yaml(_read_text(path, place), place)
-        inner = settings.get(block) or {}
-        if not isinstance(inner, dict):
-            raise ConfigError(
-                "{place}:{lines}: {block} must be a block of settings, not {shown}",
-                place=place,
-                lines=lines.get(block, 1),
-                block=block,
-                shown=show(inner),
-            )
-        for key, value in inner.items():
-            line = lines.get(f"{block}.{key}")
-            found[str(key)] = (value, f"{place}:{line}" if line else place)
+        settings, places, place = _read_places(path)
+        for key, value in _read_block(settings, places, block).items():
+            found[str(key)] = (value, places.get(f"{block}.{key}", place))
     for variable, name in variables.items():
         if text := taken.get(variable, "").strip():
             found[name] = (text, variable)
@@ -153,31 +142,31 @@ def project_file(workspace: str | Path | None = None) -> Path | None:
     return None
 
 
-def _read_file(layer: str, path: Path | None) -> list[Layer]:
+def _read_block(settings: Mapping[object, object], places: Mapping[str, str], block: str) -> dict[object, object]:
+    """Return a block of a file; raise ConfigError if it is not one."""
+    inner = settings.get(block)
+    if inner is not None and not isinstance(inner, dict):
+        raise ConfigError(
+            "{place}: {block} must be a block of settings, not {shown}",
+            place=places[block],
+            block=block,
+            shown=show(inner),
+        )
+    return inner or {}
+
+
+def _read_file(layer: LayerName, path: Path | None) -> list[Layer]:
+    """Return the layer of a file: its ``compression`` block and, in our own files, the top level too."""
     if path is None or not os.path.lexists(path):
         return []
-    place = _shorten(path)
-    settings, lines = read_yaml(_read_text(path, place), place)
-    return [_read_settings("user" if layer == "user" else "project", settings, lines, path)]
-
-
-def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, int], path: Path) -> Layer:
-    """Return the layer of a file: its ``compression`` block and, in our own files, the top level too."""
-    place = _shorten(path)
-    places = {name: f"{place}:{line}" for name, line in lines.items()}
-    block = settings.get(BLOCK)
-    if block is not None and not isinstance(block, dict):
-        raise ConfigError(
-            "{places}: {block} must be a block of settings, not {shown}",
-            places=places.get(BLOCK, place),
-            block=BLOCK,
-            shown=show(block),
-        )
+    settings, places, place = _read_places(path)
+    block = _read_block(settings, places, BLOCK)
     inner_places = {name.removeprefix(f"{BLOCK}."): at for name, at in places.items() if name.startswith(f"{BLOCK}.")}
-    inner = read_layer(layer, block or {}, place, inner_places)
+    inner = read_layer(layer, block, place, inner_places)
     if path.name == "x-agent.yaml":
-        return inner  # The rest of that file belongs to another program.
-    outer = read_layer(layer, _leave_others(settings), place, places)
+        return [inner]  # The rest of that file belongs to another program.
+    others = {key: value for key, value in settings.items() if key != BLOCK and key not in OTHER_BLOCKS}
+    outer = read_layer(layer, others, place, places)
     for name in outer.values.keys() & inner.values.keys():
         if outer.values[name] != inner.values[name]:
             raise ConfigError(
@@ -189,11 +178,14 @@ def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, 
                 shown2=show(inner.values[name]),
                 place2=inner.source(name).place,
             )
-    return Layer(layer, {**outer.values, **inner.values}, place, {**places, **inner_places})
+    return [Layer(layer, {**outer.values, **inner.values}, place, {**places, **inner_places})]
 
 
-def _leave_others(settings: Mapping[object, object]) -> dict[object, object]:
-    return {key: value for key, value in settings.items() if key != BLOCK and key not in OTHER_BLOCKS}
+def _read_places(path: Path) -> tuple[dict[object, object], dict[str, str], str]:
+    """Return the settings of a file, the place of each by its name, and the file as errors name it."""
+    place = _shorten(path)
+    settings, lines = read_yaml(_read_text(path, place), place)
+    return settings, {name: f"{place}:{line}" for name, line in lines.items()}, place
 
 
 def _read_text(path: Path, place: str) -> str:

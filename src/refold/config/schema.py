@@ -297,7 +297,6 @@ class CompressionConfig(BaseModel):
         return [cast("ArrivalStage", stage) for stage in self.stages() if acts_on_arrival(stage)]
 
     def tiers(self) -> Tiers:
-        """Return the tiers as shares of the room."""
         return values.find_tiers(self)
 
     def thresholds(self) -> Thresholds:

@@ -13,15 +13,14 @@ value and source.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from dataclasses import fields as stage_fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
-from refold.config.layers import MEANINGS, Known, Merged, SettingSource, find_said, suggest
+from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
 from refold.errors import ConfigError
 from refold.ledger.port import LedgerPlace
 from refold.stages import STAGES
@@ -112,16 +111,6 @@ Score = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
 Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX)]
 Attempts = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=20)]
 Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600)]
-
-
-def is_share(hint: object) -> bool:
-    """Tell whether a setting of this type is a share, or may be one."""
-    return not {Share, Limit}.isdisjoint((hint, *get_args(hint)))
-
-
-def write_share(value: float) -> str:
-    """Return a share as a percentage: 0.8 is ``80%``. A limit in tokens stays a number."""
-    return f"{value * 100:.6g}%" if value <= 1 else f"{value:,g}"
 
 
 def share_of(limit: float, window: int) -> float:
@@ -228,7 +217,7 @@ def _check_options(config: CompressionConfig, merged: Merged) -> None:
     """Hold the numbers in stages' blocks to limits (L9): whole numbers are counts, fractions are shares."""
     for block in config.known.blocks:
         stage = getattr(config, block)
-        for option in stage_fields(stage):
+        for option in fields(stage):
             name, value = f"{block}.{option.name}", getattr(stage, option.name)
             given = merged.values.get(name)
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -370,70 +359,63 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting. ``layer`` is ``built in`` if no layer sets it; ``means`` describes it.
-
-    ``is_share``: people read and write it as a percentage.
-    """
+    """One setting. ``layer`` is ``built in`` if no layer sets it; ``means`` describes it, ``hint`` is its type."""
 
     name: str
     value: object
     layer: str
     place: str
     means: str
-    is_share: bool = False
+    hint: object = field(default=str, repr=False)
 
     @property
     def is_set(self) -> bool:
-        """True if a value is in force."""
         return self.value is not None
 
     @property
     def share(self) -> str:
-        """The value as a percentage; empty if it is not a share."""
-        return write_share(self.value) if self.is_share and isinstance(self.value, int | float) else ""
+        """The value as a percentage, 0.8 as ``80%``; a limit in tokens stays a number. Empty if it is not a share."""
+        is_share = not {Share, Limit}.isdisjoint((self.hint, *get_args(self.hint)))
+        if not is_share or not isinstance(self.value, int | float):
+            return ""
+        return f"{self.value * 100:.6g}%" if self.value <= 1 else f"{self.value:,g}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the row as plain values, for JSON."""
-        return {name: value for name, value in asdict(self).items() if name != "is_share"}
+        return {one.name: getattr(self, one.name) for one in fields(Row) if one.name != "hint"}
+
+
+RowKind = TypeVar("RowKind", bound=Row)
 
 
 def explain(config: CompressionConfig) -> list[Row]:
     """Return a row for every setting and every stage option, in the order of the schema."""
-    return [*_explain_settings(config), *_explain_blocks(config)]
-
-
-def _explain_settings(config: CompressionConfig) -> Iterator[Row]:
     hints = get_type_hints(type(config), include_extras=True)
-    for attribute, field in type(config).model_fields.items():
-        if attribute not in config.known.blocks:
-            name = field.alias or attribute
-            row = _row(config, name, getattr(config, attribute), field.description or "")
-            yield replace(row, is_share=is_share(hints[attribute]))
-
-
-def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
+    rows = [
+        _row(config, field.alias or name, getattr(config, name), field.description or "", hint=hints[name])
+        for name, field in type(config).model_fields.items()
+        if name not in config.known.blocks
+    ]
+    ideas = {meaning.names[0]: meaning.idea for meaning in MEANINGS}
     for block in config.known.blocks:
         stage = getattr(config, block)
-        for option in stage_fields(stage):
-            if "block" in option.metadata:
-                continue
-            name = f"{block}.{option.name}"
-            yield _row(config, name, getattr(stage, option.name), _describe_option(name))
+        hints = get_type_hints(type(stage))
+        for option in fields(stage):
+            if "block" not in option.metadata:
+                name, value = f"{block}.{option.name}", getattr(stage, option.name)
+                rows.append(_row(config, name, value, ideas.get(name, ""), hint=hints[option.name]))
+    return rows
 
 
-def find_row(rows: Mapping[str, Row], name: str) -> Row:
+def find_row(rows: Mapping[str, RowKind], name: str) -> RowKind:
     """Return the row that is in effect for ``name``: a preset may set it under another document's name."""
-    return rows[find_said(name, lambda one: rows[one].is_set and rows[one].layer != "built in")]
+    own = next((meaning.names for meaning in MEANINGS if name in meaning.names), ())
+    said = (rows[one] for one in (name, *own) if rows[one].is_set and rows[one].layer != "built in")
+    return next(said, rows[name])
 
 
-def _row(config: CompressionConfig, name: str, value: object, means: str) -> Row:
+def _row(config: CompressionConfig, name: str, value: object, means: str, *, hint: object) -> Row:
     if isinstance(value, LedgerPlace):
         value = str(value)  # Without its password.
     source = config.source(name)
-    if source is None:
-        return Row(name, value, "built in", "", means)
-    return Row(name, value, source.layer, source.place, means)
-
-
-def _describe_option(name: str) -> str:
-    return next((meaning.idea for meaning in MEANINGS if meaning.names[0] == name), "")
+    layer, place = ("built in", "") if source is None else (source.layer, source.place)
+    return Row(name, value, layer, place, means, hint)

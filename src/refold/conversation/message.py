@@ -90,6 +90,11 @@ def is_record(parts: Iterable[Part]) -> bool:
     return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
 
 
+def join_words(parts: Iterable[Part]) -> str:
+    """Return parts as one short text, for a list of messages: a call as ``name(arguments)``, long texts cut."""
+    return " ".join(f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in parts)
+
+
 def is_observation(message: Message) -> bool:
     """Tell whether a user message begins as frameworks begin the tool results that they send as text."""
     return bool(_OBSERVATION.match(_read_opening(message)))

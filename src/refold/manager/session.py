@@ -24,7 +24,7 @@ from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
-from refold.ledger.records import MessagePath, SessionRow, StoredMessage
+from refold.ledger.records import MessagePath, SessionRow, StoredMessage, format_of
 from refold.prepared import trace_items
 from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter
@@ -450,14 +450,15 @@ def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[st
     return found
 
 
-def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens) -> Message:
+def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens | None = None) -> Message:
     """Return a stored message as it came in, with the id it was stored under."""
+    form = lens.format if lens is not None else format_of(row)
     stub = _stubs_of(row).get(stored.id)
     if stored.is_forgotten:
-        raw = stub if stub is not None else lens.format.write_summary("[forgotten]", stored.role)
+        raw = stub if stub is not None else form.write_summary("[forgotten]", stored.role)
     else:
         raw = load_json(stored.raw)
-    message = lens.format.parse(raw, stored.parent, f"message {stored.id}")
+    message = form.parse(raw, stored.parent, f"message {stored.id}")
     if message.id == stored.id:
         return message
     return replace(message, id=stored.id, digest=stored.digest)

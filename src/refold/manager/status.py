@@ -26,7 +26,7 @@ from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger, read_all_events
 from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
 from refold.llm.choose import GATEWAY, PLACE
-from refold.manager.append import Request
+from refold.manager.append import KEPT, Request
 from refold.manager.flow import Brake, find_brake
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
@@ -305,6 +305,30 @@ def read_client(row: SessionRow) -> str:
     made = row.settings.get(GATEWAY)
     found = made.get("client") if isinstance(made, dict) else row.settings.get(CLIENT)
     return found if isinstance(found, str) else ""
+
+
+def read_parent(row: SessionRow) -> str:
+    """Return the session that the gateway recorded as a session's parent; empty if there is none."""
+    made = row.settings.get(GATEWAY)
+    return str(made.get("parent", "")) if isinstance(made, dict) else ""
+
+
+def put_below(rows: Sequence[SessionRow]) -> list[tuple[SessionRow, bool]]:
+    """Return the sessions with each child listed below its parent, and whether each is a child."""
+    ids = {row.id for row in rows}
+    roots: list[SessionRow] = []
+    below: dict[str, list[SessionRow]] = {}
+    for row in rows:
+        parent = read_parent(row)
+        (below.setdefault(parent, []) if parent in ids and parent != row.id else roots).append(row)
+    return [pair for root in roots for pair in ((root, False), *((row, True) for row in below.get(root.id, ())))]
+
+
+def describe_origin(session: Session) -> dict[str, object]:
+    """Return the settings of a session that is imported: its title, its program, its system prompt and tools."""
+    beside = {"system": session.system, "tools": session.tools}
+    kept = {key: value for key, value in beside.items() if value}
+    return {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ _SYNTHETIC = "<synthetic>"
 
 
 def knows(row: dict[str, Any]) -> bool:
-    """Tell whether a row is one of Claude Code's."""
     return read_type(row) in _ROLES and isinstance(row.get("message"), dict) and "role" not in row
 
 
@@ -182,7 +181,6 @@ class Lineage:
                 self._parents[uuid] = parent if isinstance(parent, str) else ""
 
     def knows(self, uuid: object) -> bool:
-        """Tell whether a row of this name is in the file."""
         return isinstance(uuid, str) and uuid in self._parents
 
     def walk_up(self, uuid: str) -> Iterator[str]:

@@ -30,7 +30,6 @@ def knows(row: dict[str, Any]) -> bool:
 
 
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
-    """Read the one session of a file."""
     reading = _Reading()
     broken = []
     for row in rows:
@@ -78,7 +77,6 @@ class _Reading:
         return why
 
     def _take_back(self, turns: object) -> None:
-        """Forget the newest turns."""
         starts = [at for at, item in enumerate(self._items) if _opens_turn(item)]
         if isinstance(turns, int) and turns > 0 and starts:
             start = starts[-turns] if turns <= len(starts) else starts[0]

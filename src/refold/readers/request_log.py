@@ -35,12 +35,10 @@ _TIMES = ("timestamp", "time", "created", "created_at", "ts")
 
 
 def knows(row: dict[str, Any]) -> bool:
-    """Tell whether a row is a request, a session or a message."""
     return _find_body(row) is not None or "role" in row or is_item(row)
 
 
 def is_item(row: dict[str, Any]) -> bool:
-    """Tell whether a row is an item of the Responses API."""
     return read_type(row) in _ITEMS
 
 
@@ -71,7 +69,6 @@ def check_known(conversation: Conversation) -> None:
 
 
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
-    """Read the sessions of a log."""
     broken: list[Broken] = []
     sessions: list[Session] = []
     answers: dict[str, list[Any]] = {}

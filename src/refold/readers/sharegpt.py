@@ -23,13 +23,11 @@ _ROLES = {
 
 
 def knows(row: dict[str, Any]) -> bool:
-    """Tell whether a row is a conversation in this shape."""
     turns = row.get("conversations") or row.get("conversation")
     return isinstance(turns, list) and bool(turns) and isinstance(turns[0], dict) and "from" in turns[0]
 
 
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
-    """Read one session per row."""
     sessions: list[Session] = []
     broken: list[Broken] = []
     for row in rows:

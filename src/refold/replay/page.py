@@ -52,7 +52,7 @@ def write_page(report: ReplayReport) -> str:
     parts = [
         "<h1>What each preset would have done</h1>",
         f'<p class="soft">{count_things(len(report.sessions), "session")}, '
-        f"{count_things(_count_requests(tallies), 'request')} each"
+        f"{count_things(max((tally.requests for tally in tallies), default=0), 'request')} each"
         f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}"
         f"{f', window {report.terms.window:,} tokens' if report.terms.window else ''}.</p>",
         _write_cards(tallies),
@@ -64,7 +64,7 @@ def write_page(report: ReplayReport) -> str:
         "had; a real agent would read them again. Each costs one more request from the cache, 60 output tokens and the "
         "message itself. The whole bill includes that.</p>",
         draw_legend(causes, "b"),
-        _frame(draw_stacks(bills, title="Whole bill by cause, in uncached input tokens")),
+        draw_stacks(bills, title="Whole bill by cause, in uncached input tokens"),
         _write_table(write_bill_rows(report)),
         "<h2>Exact values when they were used again</h2>",
         _write_probes(report, tallies),
@@ -76,21 +76,10 @@ def write_page(report: ReplayReport) -> str:
         _write_notes(report),
     ]
     body = "\n".join(part for part in parts if part)
-    head = f'<meta charset="utf-8"><title>refold replay</title><style>{_read_style()}</style>'
+    style = resources.files("refold.replay").joinpath("style.css").read_text(encoding="utf-8")
+    head = f'<meta charset="utf-8"><title>refold replay</title><style>{style}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     return f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def _count_requests(tallies: Sequence[Tally]) -> int:
-    return max((tally.requests for tally in tallies), default=0)
-
-
-def _read_style() -> str:
-    return resources.files("refold.replay").joinpath("style.css").read_text(encoding="utf-8")
-
-
-def _frame(chart: str) -> str:
-    return f"<figure>{chart}</figure>"
 
 
 def _write_cards(tallies: Sequence[Tally]) -> str:
@@ -133,7 +122,7 @@ def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
         '<p class="soft">Values that a call took from an earlier result or user message. Full colour: verbatim in '
         "view. Pale: not in view, but recall shows it among its first ten answers when asked for it.</p>"
     )
-    chart = _frame(draw_groups(groups, title="Share of values in view and found, by distance in messages"))
+    chart = draw_groups(groups, title="Share of values in view and found, by distance in messages")
     table = _write_table(write_probe_rows(report))
     words = "A cell is the share in view / and, where that is more, in view or found by recall, in percent."
     return (
@@ -153,7 +142,7 @@ def _write_session(report: ReplayReport, session: Session) -> str:
     curves = [_curve(record) for record in records]
     limit = max((record.window for record in records), default=0)
     title = f"{session.id}: {max((record.tokens for record in records), default=0):,} tokens"
-    chart = _frame(draw_curves(curves, limit=limit, title=title))
+    chart = draw_curves(curves, limit=limit, title=title)
     return f"<h3>{escape(title)}</h3>\n{chart}\n{_write_decisions(records)}"
 
 
@@ -207,7 +196,8 @@ class Curve:
 def draw_curves(curves: Sequence[Curve], *, limit: float, title: str) -> str:
     """Draw tokens per request, one line per preset, folds as dots, the window as a line across."""
     highest = max([limit, *(value for curve in curves for value in curve.values)], default=1.0) or 1.0
-    most = _raise_to_step(highest)
+    step = _find_step(highest)
+    most = step * math.ceil(highest / step - 1e-9)
     steps = max((len(curve.values) for curve in curves), default=1)
     lines = [_draw_heights(most), _draw_steps(steps), _name_axis("request")]
     if limit > 0:
@@ -345,11 +335,6 @@ def _find_step(most: float) -> float:
     return next((size * factor for factor in (1, 2, 2.5, 5) if size * factor >= rough * 0.99), size * 10)
 
 
-def _raise_to_step(most: float) -> float:
-    step = _find_step(most)
-    return step * math.ceil(most / step - 1e-9)
-
-
 def _span(low: float, high: float) -> str:
     top = _y(high, 100.0)
     return f'y="{top}" height="{_round(_y(low, 100.0) - top)}"'
@@ -373,6 +358,5 @@ def _clip(name: str) -> str:
 
 def _wrap(lines: Sequence[str], title: str, height: int = HEIGHT) -> str:
     inner = "\n".join(lines)
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">\n{inner}\n</svg>'
-    )
+    opening = f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+    return f"<figure>{opening}\n{inner}\n</svg></figure>"

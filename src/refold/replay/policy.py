@@ -103,12 +103,10 @@ class LadderPolicy:
         )
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Extend the view."""
         self._view = extend(self._view, messages)
         self._unsent.update(message.id for message in messages)
 
     def prepare(self, idle_s: float = 0.0) -> Step:
-        """Run the ladder if a trigger fires."""
         before = self._view.tokens
         plan = replace(self._plan, unsent=frozenset(self._unsent))
         self._unsent.clear()
@@ -131,7 +129,6 @@ class LadderPolicy:
         )
 
     def run(self, plan: Plan) -> Outcome:
-        """Run the ladder over the view."""
         return drive(prepare(self._view, plan), self._answer)
 
     def _answer(self, ask: Ask) -> Reply:
@@ -152,13 +149,11 @@ class Raw:
         self._tokens = room.fixed_tokens
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Keep what is new."""
         new = [self._room.lens.plain(message) for message in messages]
         self._items += new
         self._tokens += sum(item.tokens for item in new)
 
     def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
-        """Send all of it."""
         return Step(tuple(self._items), self._tokens)
 
 
@@ -166,7 +161,6 @@ class LastFitting(Raw):
     """Keeps the system prompt and as many of the newest units as fit: once full, it slides with every request."""
 
     def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
-        """Send the newest units that fit."""
         return self._send_newest(lambda item: item.tokens)
 
     def _send_newest(self, size: Callable[[Item], int]) -> Step:
@@ -181,12 +175,10 @@ class CharacterCut(LastFitting):
     """Cuts long messages and drops old ones by characters / 4, as many agents do; the bill counts tokens."""
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Cut what is long, once, when it comes."""
         most = int(self._room.budget.hard * CHARS_PER_TOKEN * MESSAGE_SHARE)
         self._items += [self._cut(message, most) for message in messages]
 
     def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
-        """Send the newest units that fit by their characters."""
         return self._send_newest(lambda item: sum(len(part.text) for part in item.parts) // CHARS_PER_TOKEN)
 
     def _cut(self, message: Message, chars_max: int) -> Item:
@@ -217,11 +209,9 @@ class StickyMask:
         self._stage = Mask(keep=1, values=0)
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Extend the view."""
         self._view = extend(self._view, messages)
 
     def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
-        """Mask if it is time."""
         view = self._view
         fixed = view.fixed_tokens + sum(item.tokens for item in view.items if item.role == "system")
         room = self._room.budget.hard - fixed
@@ -280,14 +270,12 @@ class PeerPolicy:
         self._peer = make_peer(Allowance(room.budget.hard - room.fixed_tokens, self._count, self._ask))
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Keep what is new for the peer."""
         for message in messages:
             assert isinstance(message.raw, dict)
             self._items[id(message.raw)] = self._room.lens.plain(message)
             self._new.append(message.raw)
 
     def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
-        """Ask the peer what to send."""
         self._asked = []
         before = self._last + self._count(self._new)
         sent = self._peer.prepare(self._new)

@@ -139,12 +139,10 @@ class SessionRecord:
         return math.fsum(request.charge_rereads(tariff) for request in self.requests)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> SessionRecord:
-        """Read what ``to_dict`` wrote."""
         requests = tuple(
             RequestRecord(
                 **{

@@ -51,7 +51,6 @@ class Probed:
 
     @classmethod
     def of(cls, probes: Sequence[ProbeRecord]) -> Probed:
-        """Count some probes."""
         return cls(sum(one.in_view for one in probes), sum(one.is_found for one in probes), len(probes))
 
     @property
@@ -210,7 +209,6 @@ class ReplayReport:
         return [record for record in self.records if record.preset == preset]
 
     def tallies(self) -> list[Tally]:
-        """Return what each preset did, in the order they were named."""
         return [tally_preset(preset, self.records_of(preset), self.tariff_of) for preset in self.presets]
 
     def broken(self) -> list[tuple[str, Broken]]:

@@ -131,7 +131,6 @@ class _Replay:
         self.problem = ""
 
     def run(self) -> None:
-        """Walk through the recording."""
         messages = self._measured.messages
         seen = at = 0
         while at < len(messages):

@@ -53,7 +53,6 @@ FORM_BYTES_MAX = 4_000
 FORM_STALL_S = 10.0
 # Nobody guesses 256 bits; the delay keeps attempts from loading the gateway.
 WRONG_KEY_S = 0.5
-_STYLE = Path(__file__).parent / "static" / "page.css"
 log = logging.getLogger("refold.web")
 RECONNECT_S = 10.0
 BUILD_S_MAX = 15.0
@@ -228,7 +227,7 @@ def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
         f'<!doctype html><html lang="{"zh-CN" if tongue == "zh" else "en"}"><head><meta charset="utf-8">'
         f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
-        f'<style>{_STYLE.read_text("utf-8")}</style></head><body><main class="main">'
+        f'<style>{(_STATIC / "page.css").read_text("utf-8")}</style></head><body><main class="main">'
         f'<form class="sheet" style="margin:12vh auto 0" method="post" action="{PREFIX}/login">'
         '<div class="brand"><span class="brand-mark"></span>refold</div>'
         f'<h1>{word("sign_in")}</h1><p class="soft">{word("sign_in_why")}</p>{problem}'
@@ -302,7 +301,6 @@ class WebPage:
 
     @property
     def is_making_sample(self) -> bool:
-        """True while the sample session is being created."""
         return self._sample is not None and not self._sample.done()
 
     async def stop(self) -> None:
@@ -329,7 +327,7 @@ def _make_app() -> FastAPI:
 
     # We store nothing there. If the framework ever does, it must not write to the current folder.
     Storage.path = _STATIC.parent / ".unused"
-    look = "\n".join([*((_STATIC / name).read_text("utf-8") for name in sorted(_list_styles())), write_styles()])
+    look = "\n".join([*(path.read_text("utf-8") for path in sorted(_STATIC.glob("*.css"))), write_styles()])
     shared = {name: (_STATIC.parent / "parts" / name).read_text("utf-8") for name in SHARED_PARTS}
 
     @framework.get("/look.css", include_in_schema=False)
@@ -362,10 +360,6 @@ def _make_app() -> FastAPI:
         show_welcome_message=False,
     )
     return app
-
-
-def _list_styles() -> list[str]:
-    return [path.name for path in _STATIC.glob("*.css")]
 
 
 def _add_headers(scope: Scope, send: Send) -> Send:

@@ -124,14 +124,12 @@ class ModelPicker:
         self._window = self._tokens = 0
 
     def draw_list(self) -> None:
-        """Draw the list of models."""
         self.list = ui.element("select").classes("picker")
         self.list._props["aria-label"] = say("chat.model")
         self.list.on("change", guarded(self._pick), js_handler="(e) => emit(e.target.value)")
         self.list.set_visibility(False)
 
     def draw_words(self) -> None:
-        """Draw the explanation and the warning."""
         self.why = text("p", say("chat.looking"), "faint why")
         self.warning = text("p", "", "warning")
         self.warning.set_visibility(False)
@@ -139,7 +137,6 @@ class ModelPicker:
         self.again.set_visibility(False)
 
     def enable(self, is_on: bool) -> None:
-        """Enable or disable the list."""
         set_prop(self.list, "disabled", not is_on)
 
     def show_tokens(self, tokens: int) -> None:
@@ -148,7 +145,6 @@ class ModelPicker:
         self._draw_warning()
 
     async def look(self) -> None:
-        """Find the available models."""
         self._offer = await self.source.run(_find_offer, self.session_id)
         await self._take(self._offer.chosen, is_by_choice=False)
 
@@ -273,7 +269,6 @@ class ChatBox:
         self._draw_state()
 
     def _draw_state(self) -> None:
-        """Show or hide, enable or disable the controls."""
         room, can_talk = self.room, bool(self.model.name)
         self.stop.set_visibility(room.is_running)
         self.send.set_visibility(not room.is_running)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from refold.conversation.message import join_words
 from refold.conversation.reason import Reason
-from refold.conversation.view import Edit
-from refold.ladder.report import StageReport
+from refold.ledger.records import SessionRow
 from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored, read_window
@@ -23,17 +23,15 @@ from refold.manager.undo import Switched
 from refold.server.api.interface import Access
 from refold.tokens import model_info
 from refold.web.data import find_speaker
-from refold.web.rows import make_lens
-from refold.web.shell import button, heading, notify, set_text, sheet, text
+from refold.web.shell import button, heading, notify, set_prop, set_text, sheet, text
 from refold.web.visit import clean, find_visit, say, say_reason
 
-GOES_MAX = 60
 WORDS_CHARS = 110
 State = Literal["good", "warn", "bad"]
 # Where the window comes from: the known model, a guess for an unknown model, or the session's settings.
 WindowBy = Literal["model", "guess", "session"]
-PARTS = ("system", "tools", "user", "assistant", "output", "folds")
-_NAMES = {
+# The parts of a context, by the names that every face has for them.
+PARTS = {
     "system prompt": "system",
     "tools": "tools",
     "user": "user",
@@ -94,7 +92,7 @@ def read_context(access: Access, name: str) -> Context:
     items = manager.read_view(row.id)
     beside = status.tokens - sum(item.tokens for item in items)
     shares = break_down(items, status, max(0, beside - status.tools_tokens))
-    parts = {_NAMES[share.name]: share.tokens for share in shares if share.name in _NAMES}
+    parts = {PARTS[share.name]: share.tokens for share in shares if share.name in PARTS}
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
@@ -133,40 +131,25 @@ class Preview:
     reason: Reason
     stages: tuple[StageWish, ...] = ()
 
-    @property
-    def is_nothing(self) -> bool:
-        """True if nothing would change."""
-        return not self.stages
-
 
 def preview(access: Access, name: str, instructions: str) -> Preview:
     """Return what a compression would do; nothing changes."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, instructions, dry_run=True)
-    stages = [_tell_stage(access, name, stage) for stage in result.stages if stage.edits]
+    stages = []
+    for stage in result.stages:
+        if ids := list(dict.fromkeys(one for edit in stage.edits for one in edit.covers)):
+            goes = _tell_going(access, row, ids[:GOES_SHOWN])
+            stages.append(StageWish(stage.stage, len(ids), stage.tokens_freed, goes))
     return Preview(result.previous_tokens, result.current_tokens, result.preserved_count, result.reason, tuple(stages))
 
 
-def _tell_stage(access: Access, name: str, stage: StageReport) -> StageWish:
-    ids = _covered(stage.edits)
-    return StageWish(stage.stage, len(ids), stage.tokens_freed, _tell_going(access, name, ids[:GOES_MAX]))
-
-
-def _covered(edits: Sequence[Edit]) -> list[str]:
-    return list(dict.fromkeys(one for edit in edits for one in edit.covers))
-
-
-def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, ...]:
-    row = access.need(name)
-    lens = make_lens(row)
+def _tell_going(access: Access, row: SessionRow, ids: Sequence[str]) -> tuple[Going, ...]:
     going = []
     for stored in access.ledger.read_messages(row.id, ids):
-        message = parse_stored(stored, row, lens)
-        texts = (
-            f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in message.parts
-        )
-        words = clean(" ".join(" ".join(texts).split()))[:WORDS_CHARS]
+        message = parse_stored(stored, row)
+        words = clean(" ".join(join_words(message.parts).split()))[:WORDS_CHARS]
         going.append(Going(find_speaker(message), words, stored.tokens))
     return tuple(going)
 
@@ -190,7 +173,6 @@ def pin(access: Access, name: str, handle: str, *, is_on: bool) -> None:
 
 
 def compress(access: Access, name: str, instructions: str) -> CompactResult:
-    """Compress a session now."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
         return access.manager.compress(row.id, instructions)
@@ -260,12 +242,11 @@ class CompressSheet:
 
     def _enable(self, is_on: bool) -> None:
         for one in (self.look, self.go):
-            one.props("" if is_on else "disabled", remove="disabled" if is_on else "")
+            set_prop(one, "disabled", not is_on)
 
 
 def draw_preview(found: Preview) -> None:
-    """Draw what a compression would do."""
-    if found.is_nothing:
+    if not found.stages:
         text("p", say("session.preview_nothing", why=say_reason(found.reason)))
         return
     freed = found.before - found.after
@@ -286,7 +267,7 @@ def _draw_stage(stage: StageWish) -> None:
     with ui.element("details").classes("goes"):
         text("summary", say("session.preview_stage", stage=name, count=stage.count, freed=stage.freed), "num")
         with ui.element("ul").classes("goes-list"):
-            for going in stage.goes[:GOES_SHOWN]:
+            for going in stage.goes:
                 with ui.element("li"):
                     text("span", say(f"session.talk_by_{going.speaker}"), "faint")
                     text("span", going.words, "cut")
@@ -325,7 +306,7 @@ class Indicator:
     def show_busy(self, is_busy: bool) -> None:
         """Show whether the session is being compressed."""
         self.busy.set_visibility(is_busy)
-        self.button.props("disabled" if is_busy else "", remove="" if is_busy else "disabled")
+        set_prop(self.button, "disabled", is_busy)
 
     def show_request(self, number: int, tokens: int) -> None:
         """Show how full the context of an earlier request was; for 0, the context of now."""
@@ -348,7 +329,6 @@ class Indicator:
                 ui.element("span").classes("part part-user").style(f"width:{min(1.0, tokens / hard):.3%}")
 
     def fill(self, context: Context) -> None:
-        """Draw these figures."""
         if context == self.context:
             return
         self.context = context
@@ -378,7 +358,7 @@ def _draw_gauge(context: Context) -> None:
         )
         gauge._props["aria-label"] = say("session.of", tokens=status.tokens, hard=status.hard)
         with ui.element("div").classes("gauge-track"):
-            for part in PARTS:
+            for part in PARTS.values():
                 if context.parts.get(part):
                     width = context.parts[part] / top
                     ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
@@ -393,7 +373,7 @@ def _draw_gauge(context: Context) -> None:
 def _draw_parts(context: Context) -> None:
     status = context.status
     with ui.element("dl").classes("parts"):
-        for part in PARTS:
+        for part in PARTS.values():
             tokens = context.parts.get(part, 0)
             if part in ("system", "tools", "output") and not tokens:
                 continue

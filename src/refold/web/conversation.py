@@ -118,7 +118,6 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.run_method("replace", self.version, len(self.outline), at)
 
     async def show_newest_fold(self) -> None:
-        """Scroll to the newest fold."""
         folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
         if folds:
             await self._show(folds[-1])
@@ -377,7 +376,6 @@ class Timeline(ui.element, component="parts/timeline.js"):
         return at if isinstance(at, int) and 0 < at <= len(self.moments) else 0
 
     def fill(self, moments: list[Moment]) -> None:
-        """Show these requests."""
         if moments == self.moments:
             return
         self.moments = moments

@@ -11,18 +11,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import ceil
 from weakref import WeakKeyDictionary
 
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
-from refold.conversation.view import Lens
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event, MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
-from refold.llm.choose import GATEWAY
+from refold.ledger.records import Event, MessagePath, SessionRow, StoredEdit
 from refold.manager import ContextCompressionManager
 from refold.manager.session import FORGOTTEN, REDO, parse_stored
-from refold.manager.status import TITLE, read_client, read_title
+from refold.manager.status import TITLE, put_below, read_client, read_title
 from refold.manager.undo import read_redo
 from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, sum_requests
 from refold.server.api.interface import Access
@@ -41,10 +40,8 @@ _known: WeakKeyDictionary[Ledger, OrderedDict[_Key, SessionFigures]] = WeakKeyDi
 _guard = threading.Lock()
 PAGE = 50
 LISTED_MAX = 1_000
-_SAVED_KNOWN_MAX = 5_000
 _OPENINGS_MAX = 5_000
 _openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
-_saved: OrderedDict[tuple[str, float], float | None] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,6 @@ class Seen:
 
     @property
     def version(self) -> tuple[int, int, float]:
-        """A value that changes whenever the session does."""
         return find_version(self.row)
 
 
@@ -77,7 +73,6 @@ def find_version(row: SessionRow) -> tuple[int, int, float]:
 
 
 def read_seen(access: Access, name: str) -> Seen:
-    """Return the current state of a session."""
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
@@ -88,11 +83,7 @@ def read_seen(access: Access, name: str) -> Seen:
 
 def read_roles(access: Access, seen: Seen) -> dict[str, str]:
     """Return the speaker of each message of a session, by message id."""
-    lens = Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
-    roles: dict[str, str] = {}
-    for stored in _read_all(access, seen):
-        roles[stored.id] = find_speaker(parse_stored(stored, seen.row, lens))
-    return roles
+    return {message.id: find_speaker(message) for message in _read_all(access, seen)}
 
 
 def find_speaker(message: Message) -> str:
@@ -103,21 +94,20 @@ def find_speaker(message: Message) -> str:
 
 def find_matches(access: Access, seen: Seen, query: str) -> list[str]:
     """Return the ids of the messages that contain a text, in order; case is ignored."""
-    wanted, lens = query.casefold(), Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
-    found = []
-    for stored in _read_all(access, seen):
-        message = parse_stored(stored, seen.row, lens)
-        if any(wanted in f"{part.name}\n{part.text}".casefold() for part in message.parts):
-            found.append(stored.id)
-            if len(found) >= MATCHES_MAX:
-                break
-    return found
+    wanted = query.casefold()
+    found = (
+        message.id
+        for message in _read_all(access, seen)
+        if any(wanted in f"{part.name}\n{part.text}".casefold() for part in message.parts)
+    )
+    return list(islice(found, MATCHES_MAX))
 
 
-def _read_all(access: Access, seen: Seen) -> Iterator[StoredMessage]:
+def _read_all(access: Access, seen: Seen) -> Iterator[Message]:
     ids = seen.path.ids
     for start in range(0, len(ids), READ_AT_ONCE):
-        yield from access.ledger.read_messages(seen.row.id, ids[start : start + READ_AT_ONCE])
+        for stored in access.ledger.read_messages(seen.row.id, ids[start : start + READ_AT_ONCE]):
+            yield parse_stored(stored, seen.row)
 
 
 def is_compressed_now(access: Access, name: str) -> bool:
@@ -293,7 +283,6 @@ class Listed:
     is_sample: bool = False
     has_own_title: bool = False
     client: str = ""
-    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,19 +298,13 @@ def list_sessions(access: Access, query: str, limit: int) -> Listing:
     """Return the sessions that match, the last changed first."""
     rows = access.list_rows(LISTED_MAX, 0)
     wanted = query.casefold().split()
-    found = _put_below([one for row in rows if _matches(one := _describe(access, row), wanted)])
+    listed = {row.id: one for row in rows if _matches(one := _describe(access, row), wanted)}
+    below = put_below([row for row in rows if row.id in listed])
+    found = [
+        replace(listed[row.id], title=f"↳ {listed[row.id].title}") if is_child else listed[row.id]
+        for row, is_child in below
+    ]
     return Listing(tuple(found[:limit]), len(found), bool(rows))
-
-
-def _put_below(listed: list[Listed]) -> list[Listed]:
-    """Return the sessions with each child below its parent."""
-    names = {one.name for one in listed}
-    below: dict[str, list[Listed]] = {}
-    for one in listed:
-        if one.parent in names and one.parent != one.name:
-            below.setdefault(one.parent, []).append(replace(one, title=f"↳ {one.title}"))
-    roots = [one for one in listed if one.parent not in names or one.parent == one.name]
-    return [one for root in roots for one in (root, *below.get(root.name, ()))]
 
 
 def _matches(one: Listed, wanted: list[str]) -> bool:
@@ -332,8 +315,6 @@ def _matches(one: Listed, wanted: list[str]) -> bool:
 def _describe(access: Access, row: SessionRow) -> Listed:
     own = find_title(row)
     name = access.name(row.id)
-    gateway = row.settings.get(GATEWAY)
-    made = gateway if isinstance(gateway, dict) else {}
     return Listed(
         name=name,
         title=clean(name_session(access, row)),
@@ -345,7 +326,6 @@ def _describe(access: Access, row: SessionRow) -> Listed:
         is_sample=bool(row.settings.get(SAMPLE)),
         has_own_title=bool(own),
         client=clean(read_client(row))[:40],
-        parent=access.name(str(made.get("parent", ""))),
     )
 
 
@@ -370,11 +350,5 @@ def _find_opening(access: Access, row: SessionRow) -> str:
 
 def read_saved(access: Access, name: str) -> float | None:
     """Return what compression has saved in a session, in dollars; None if unknown."""
-    row = access.need(name)
-    key = (row.id, row.updated_at)
-    if key not in _saved:
-        bill = read_known(access.manager, row).bill
-        _saved[key] = bill.dollars_saved if bill.priced else None
-        while len(_saved) > _SAVED_KNOWN_MAX:
-            _saved.popitem(last=False)
-    return _saved[key]
+    bill = read_known(access.manager, access.need(name)).bill
+    return bill.dollars_saved if bill.priced else None

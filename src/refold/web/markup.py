@@ -25,33 +25,9 @@ DEPTH_MAX = 40
 _SAFE = ("http", "https", "mailto")
 _TAGS = frozenset(
     (
-        "p",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "ul",
-        "ol",
-        "li",
-        "em",
-        "strong",
-        "s",
-        "blockquote",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "pre",
-        "code",
-        "br",
-        "hr",
-        "a",
-        "span",
-        "div",
+        *("p", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "hr", "div"),
+        *("ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td"),
+        *("em", "strong", "s", "code", "br", "a", "span"),
     )
 )
 
@@ -136,7 +112,6 @@ def _leaf(token: Token) -> list[Node]:
 
 
 def is_safe_link(target: str) -> bool:
-    """Tell whether a link may be followed."""
     try:
         return urlsplit(target.strip()).scheme.lower() in _SAFE
     except ValueError:

@@ -204,7 +204,6 @@ class Live:
 
     @property
     def text(self) -> str:
-        """The answer so far."""
         return "".join(self.pieces)
 
 
@@ -225,7 +224,6 @@ class ChatRoom:
 
     @property
     def is_running(self) -> bool:
-        """True while an answer is being written."""
         return self._task is not None and not self._task.done()
 
     def start(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str = SYSTEM) -> None:
@@ -352,7 +350,6 @@ def is_repeating(words: str) -> bool:
 
 
 def has_system(manager: ContextCompressionManager, session_id: str) -> bool:
-    """Tell whether a session has a system prompt of its own."""
     first = manager.ledger.list_messages(session_id, limit=1)
     return bool(first) and first[0].role == "system"
 
@@ -364,7 +361,6 @@ class Rooms:
         self._rooms: OrderedDict[str, ChatRoom] = OrderedDict()
 
     def find(self, session_id: str) -> ChatRoom:
-        """Return the room of a session."""
         room = self._rooms.setdefault(session_id, ChatRoom(session_id))
         self._rooms.move_to_end(session_id)
         if len(self._rooms) > ROOMS_MAX:
@@ -383,5 +379,4 @@ _rooms: WeakKeyDictionary[Application, Rooms] = WeakKeyDictionary()
 
 
 def find_rooms(application: Application) -> Rooms:
-    """Return the rooms of a server."""
     return _rooms.setdefault(application, Rooms())

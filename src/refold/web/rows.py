@@ -16,7 +16,7 @@ from refold.conversation.message import Message, Part, Role
 from refold.conversation.reason import NO_REASON, say
 from refold.conversation.view import RECALL, Edit, Item, Lens, apply, choose_edits
 from refold.errors import HandleUnknown
-from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
+from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage
 from refold.manager.session import parse_stored, read_pinned
 from refold.server.api.interface import Access
 from refold.stages.extract.summary import INDEX_TITLES
@@ -179,12 +179,11 @@ def describe_rows(
 ) -> list[RowContent]:
     """Return the content of these rows for the browser, with reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
-    lens = make_lens(seen.row)
     stored = {
         one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
     }
     content = [
-        _describe_message(row, stored.get(row.message_id), seen.row, lens, look=look)
+        _describe_message(row, stored.get(row.message_id), seen.row, look)
         if row.kind == "message"
         else _describe_fold(row, seen, tongue)
         for row in rows
@@ -195,11 +194,6 @@ def describe_rows(
             if "reason" in given:
                 given["reason"] = clean(say(given["reason"], tongue))[:REASON_CHARS]
     return content
-
-
-def make_lens(row: SessionRow) -> Lens:
-    """Return a lens that renders and counts nothing."""
-    return Lens(format_of(row), lambda *_: 0, lambda _: 0)
 
 
 def _describe_fold(row: OutlineRow, seen: Seen, tongue: Tongue) -> RowContent:
@@ -247,12 +241,10 @@ def leave_out_index(summary: str) -> str:
     return summary
 
 
-def _describe_message(
-    row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, *, look: Look
-) -> RowContent:
+def _describe_message(row: OutlineRow, stored: StoredMessage | None, session: SessionRow, look: Look) -> RowContent:
     if stored is None:  # Deleted between two reads; the next poll reports it.
         return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
-    message = parse_stored(stored, session, lens)
+    message = parse_stored(stored, session)
     content: RowContent = {
         "key": row.key,
         "kind": "message",
@@ -337,7 +329,7 @@ def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int,
     found = access.ledger.read_messages(seen.row.id, [row.message_id])
     if not found:
         raise HandleUnknown("this message is no longer part of the session")
-    message = parse_stored(found[0], seen.row, make_lens(seen.row))
+    message = parse_stored(found[0], seen.row)
     if not 0 <= at < len(message.parts):
         raise HandleUnknown("this message has no such part")
     edit = next((edit for edit in row.edits if edit.part == at), None)

@@ -29,9 +29,8 @@ from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.manager.status import TITLE
 from refold.prepared import PreparedContext
-from refold.server.api.interface import Access
 from refold.web.data import SAMPLE
-from refold.web.shell import button, notify, text
+from refold.web.shell import button, notify, set_prop, text
 from refold.web.transfer import is_changed, make_usage
 from refold.web.visit import find_visit, say
 
@@ -104,7 +103,6 @@ def make_sample(manager: ContextCompressionManager) -> bool:
 
 
 def reset_sample(manager: ContextCompressionManager) -> None:
-    """Delete the sample and create it again."""
     with _turn:
         manager.delete_session(NAME)
     _begin(manager)
@@ -209,7 +207,6 @@ class SamplePlayer:
 
 
 def is_sample(row: SessionRow) -> bool:
-    """Tell whether a session is the sample."""
     return row.id == NAME and bool(row.settings.get(SAMPLE))
 
 
@@ -253,12 +250,13 @@ class SampleBar:
         self.client = ui.context.client
         self.is_busy = self.is_playing = False
         self.asked = 0
+        play, ask, reset = self._alone(self._play), self._alone(self._ask), self._alone(self._reset)
         with ui.element("div").classes("sample-bar").props("role=note") as bar:
             self.words = text("span", say("session.sample_why", window=WINDOW_TOKENS), "soft")
-            self.play = button(say("session.sample_play"), self._play, kind="small primary", icon_name="play")
+            self.play = button(say("session.sample_play"), play, kind="small primary", icon_name="play")
             self.pause = button(say("session.sample_pause"), self._pause, kind="small", icon_name="pause")
-            self.ask = button(say("session.sample_ask"), self._ask, kind="small", icon_name="search")
-            self.reset = button(say("session.sample_reset"), self._reset, kind="small quiet", icon_name="undo")
+            self.ask = button(say("session.sample_ask"), ask, kind="small", icon_name="search")
+            self.reset = button(say("session.sample_reset"), reset, kind="small quiet", icon_name="undo")
         bar.set_visibility(is_sample(row))
         self._show(row)
 
@@ -267,7 +265,7 @@ class SampleBar:
         self.play.set_visibility(can and not self.is_playing)
         self.pause.set_visibility(self.is_playing)
         for one in (self.ask, self.reset):
-            one.props("disabled" if self.is_busy else "", remove="" if self.is_busy else "disabled")
+            set_prop(one, "disabled", self.is_busy)
 
     async def _catch_up(self) -> None:
         await self.on_step()
@@ -277,59 +275,42 @@ class SampleBar:
     def _pause(self) -> None:
         self.is_playing = False
 
-    async def _play(self) -> None:
-        if self.is_busy:
-            return
-        self.is_busy = self.is_playing = True
-        self.follow()
-        try:
-            player = await self.source.run(_open_player)
-            while self.is_playing and self.client.has_socket_connection:
-                step = await self.source.run(_play_step, player)
+    def _alone(self, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return the handler of a button, which does nothing while another one is at work."""
+
+        async def run() -> None:
+            if self.is_busy:
+                return
+            self.is_busy = True
+            try:
+                await work()
+            finally:
+                self.is_busy = self.is_playing = False
                 await self._catch_up()
-                if step is None or step.is_last:
-                    break
-                if step.folded_from:
-                    notify(say("session.sample_folded", before=step.folded_from, after=step.folded_to))
-                await asyncio.sleep(PAUSE_S)
-        finally:
-            self.is_busy = self.is_playing = False
+
+        return run
+
+    async def _play(self) -> None:
+        self.is_playing = True
+        self.follow()
+        player = await self.source.run(lambda access: SamplePlayer(access.manager))
+        while self.is_playing and self.client.has_socket_connection:
+            step = await self.source.run(lambda _: player.play_step())
             await self._catch_up()
+            if step is None or step.is_last:
+                break
+            if step.folded_from:
+                notify(say("session.sample_folded", before=step.folded_from, after=step.folded_to))
+            await asyncio.sleep(PAUSE_S)
 
     async def _ask(self) -> None:
-        if self.is_busy:
-            return
-        self.is_busy = True
-        try:
-            asked = QUESTIONS[self.asked % len(QUESTIONS)]
-            self.asked += 1
-            is_added = await self.source.run(_ask, asked)
-            await self.on_step()
-            self.follow()
-            notify(say("session.sample_recalled" if is_added else "session.sample_looked_up", value=asked.value))
-        finally:
-            self.is_busy = False
-            await self._catch_up()
+        asked = QUESTIONS[self.asked % len(QUESTIONS)]
+        self.asked += 1
+        is_added = await self.source.run(lambda access: SamplePlayer(access.manager).ask(asked))
+        await self.on_step()
+        self.follow()
+        notify(say("session.sample_recalled" if is_added else "session.sample_looked_up", value=asked.value))
 
     async def _reset(self) -> None:
-        if self.is_busy:
-            return
-        self.is_busy = True
-        try:
-            await self.source.run(lambda access: reset_sample(access.manager))
-            self.asked = 0
-        finally:
-            self.is_busy = False
-            await self._catch_up()
-
-
-def _open_player(access: Access) -> SamplePlayer:
-    return SamplePlayer(access.manager)
-
-
-def _play_step(_: Access, player: SamplePlayer) -> SampleStep | None:
-    return player.play_step()
-
-
-def _ask(access: Access, asked: SampleQuestion) -> bool:
-    return SamplePlayer(access.manager).ask(asked)
+        await self.source.run(lambda access: reset_sample(access.manager))
+        self.asked = 0

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutine, signature
 from typing import Any, Generic, TypeVar
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from refold.errors import RefoldError
 from refold.web.pages import PAGES, PageEntry
@@ -149,13 +150,10 @@ def _draw_choices() -> None:
     visit = find_visit()
     following = COLOURS[(COLOURS.index(visit.colours) + 1) % len(COLOURS)]
     other = "en" if visit.tongue == "zh" else "zh"
-    with button("", lambda: remember(LANGUAGE_COOKIE, other), kind="quiet small") as language:
-        text("span", say("shell.language"))
+    language = button(say("shell.language"), lambda: remember(LANGUAGE_COOKIE, other), kind="quiet small")
     language.props(f'aria-label="{say("shell.language_hint")}"')
-    with button("", lambda: remember(COLOURS_COOKIE, following), kind="quiet small square") as colours:
-        icon(_COLOUR_ICONS[visit.colours])
     label = say(f"shell.colours_{visit.colours}")
-    colours.props(f'aria-label="{label}" title="{label}"')
+    icon_button(label, _COLOUR_ICONS[visit.colours], lambda: remember(COLOURS_COOKIE, following))
     if visit.source.visitor.key_id:
         with ui.element("form").props(f'method=post action="{PREFIX}/leave"'), ui.element("button") as leave:
             leave.classes("button quiet small square").props("type=submit")
@@ -175,7 +173,6 @@ def remember(cookie: str, value: str) -> None:
 
 
 def text(tag: str, content: str, classes: str = "") -> ui.element:
-    """Draw an element with a text in it."""
     made = ui.element(tag).classes(classes)
     made._text = content  # As ui.label does; it becomes a text node.
     return made
@@ -196,7 +193,6 @@ def set_prop(element: ui.element, name: str, value: bool) -> None:
 
 
 def heading(content: str, level: int = 1) -> ui.element:
-    """Draw a heading."""
     return text(f"h{level}", content)
 
 
@@ -225,6 +221,30 @@ def link(label: str, target: str, classes: str = "") -> ui.element:
     return made
 
 
+def icon_button(label: str, name: str, on_click: Callable[..., Any] | None = None) -> ui.element:
+    """Draw a button with an icon; its label is read aloud, and shown on pointing at it."""
+    made = button("", on_click, kind="quiet small square", icon_name=name)
+    made._props.update({"aria-label": label, "title": label})
+    return made
+
+
+def choice(
+    options: Mapping[str, str], chosen: str, on_change: Callable[[str], Any], classes: str = "input"
+) -> ui.element:
+    """Draw a list of values with their titles; ``on_change`` is called with the value that the reader chooses."""
+
+    def take(event: GenericEventArguments) -> Any:
+        value = str(event.args or "")
+        return on_change(value) if value in options else None
+
+    with ui.element("select").classes(classes) as made:
+        for value, title in options.items():
+            option = text("option", clean(title)[:120])
+            option._props.update({"value": clean(value), "selected": value == chosen})
+    made.on("change", guarded(take), js_handler="(e) => emit(e.target.value)")
+    return made
+
+
 @contextmanager
 def empty(title: str, advice: str) -> Iterator[ui.element]:
     """Draw an empty state: what is missing, and what to do next."""
@@ -250,7 +270,6 @@ def go(target: str) -> None:
 
 
 def notify(message: str) -> None:
-    """Show a message for a few seconds."""
     ui.notify(message[:300], position="top", timeout=4_000, html=False)
 
 
@@ -327,7 +346,9 @@ class SortedTable(Generic[T]):
                 table._props["aria-label"] = self.label
                 self._draw_head()
                 with ui.element("tbody"):
-                    for row in self._sort()[self.at : self.at + self.page_rows]:
+                    column = self.columns[self.sorted_by]
+                    rows = sorted(self.rows, key=column.sort_by or column.write, reverse=self.is_down)
+                    for row in rows[self.at : self.at + self.page_rows]:
                         self._draw_row(row)
             if len(self.rows) > self.page_rows:
                 self._draw_pager()
@@ -343,19 +364,12 @@ class SortedTable(Generic[T]):
                         text("span", column.title)
                         if is_chosen:
                             text("span", "↓" if self.is_down else "↑").props("aria-hidden=true")
-                    made.on("click", guarded(self._make_sort(number)))
+                    made.on("click", guarded(partial(self._sort, number)))
 
-    def _make_sort(self, number: int) -> Callable[[], None]:
-        def sort() -> None:
-            self.is_down = not self.is_down if number == self.sorted_by else self.columns[number].is_number
-            self.sorted_by, self.at = number, 0
-            self._draw()
-
-        return sort
-
-    def _sort(self) -> list[T]:
-        column = self.columns[self.sorted_by]
-        return sorted(self.rows, key=column.sort_by or column.write, reverse=self.is_down)
+    def _sort(self, number: int) -> None:
+        self.is_down = not self.is_down if number == self.sorted_by else self.columns[number].is_number
+        self.sorted_by, self.at = number, 0
+        self._draw()
 
     def _draw_row(self, row: T) -> None:
         with ui.element("tr"):
@@ -370,19 +384,15 @@ class SortedTable(Generic[T]):
         last = min(self.at + self.page_rows, len(self.rows))
         with ui.element("div").classes("pager"):
             text("span", say("table.shown", first=self.at + 1, last=last, total=len(self.rows)), "faint num")
-            for label, name, step in (("table.before", "before", -1), ("table.after", "open", 1)):
+            for label, name, step in (("table.before", "back", -1), ("table.after", "open", 1)):
                 at = self.at + step * self.page_rows
                 can_go = 0 <= at < len(self.rows)
-                with button("", self._make_turn(at) if can_go else None, kind="quiet small square") as made:
-                    icon("open").classes("flipped" if name == "before" else "")
-                made._props.update({"aria-label": say(label), "title": say(label), "disabled": not can_go})
+                made = icon_button(say(label), name, partial(self._turn, at) if can_go else None)
+                made._props["disabled"] = not can_go
 
-    def _make_turn(self, at: int) -> Callable[[], None]:
-        def turn() -> None:
-            self.at = at
-            self._draw()
-
-        return turn
+    def _turn(self, at: int) -> None:
+        self.at = at
+        self._draw()
 
 
 def show_guarded(entry: PageEntry, show: Show) -> Show:
@@ -415,7 +425,6 @@ def show_problem(entry: PageEntry, problem: str) -> None:
 
 
 async def show_missing(missing: str = "") -> None:
-    """Draw the page for an unknown address."""
     open_visit()
     with frame("", say("shell.not_found")), empty(say("shell.not_found"), clean(f"{PREFIX}/{missing}"[:200])):
         link(say("shell.home"), page_link(), "button primary")

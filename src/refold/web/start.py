@@ -10,8 +10,8 @@ from nicegui import ui
 from refold.conversation import because
 from refold.llm.choose import GATEWAY
 from refold.server.api.interface import Access
-from refold.web.shell import button, heading, icon, set_text, text, to_script, write_dollars
-from refold.web.transfer import BRING_PATH, BYTES_MAX, FILES_MAX, Bringing, Brought, find_bringing
+from refold.web.shell import choice, heading, icon_button, set_text, text, to_script, write_dollars
+from refold.web.transfer import BRING_PATH, BYTES_MAX, FILES_MAX, Bringing, find_bringing
 from refold.web.visit import clean, find_visit, list_words, page_link, say
 
 if TYPE_CHECKING:
@@ -72,11 +72,8 @@ class ConnectPanel:
             text("p", say("start.connect_why"), "soft")
             with ui.element("label").classes("row client-choice"):
                 text("span", say("start.client"), "faint")
-                choice = ui.element("select").classes("input small-choice")
-            with choice:
-                for name in CLIENTS:
-                    text("option", say("start.any") if name == "*" else name)._props["value"] = name
-            choice.on("change", lambda event: self._draw(str(event.args)), js_handler="(e) => emit(e.target.value)")
+                names = {name: say("start.any") if name == "*" else name for name in CLIENTS}
+                choice(names, next(iter(CLIENTS)), self._draw, "input small-choice")
             self.lines = ui.element("div").classes("stack lines")
             self.held_back = text("p", "", "warning").props("role=status")
             self.held_back.set_visibility(False)
@@ -85,7 +82,7 @@ class ConnectPanel:
     def _draw(self, client: str) -> None:
         self.lines.clear()
         with self.lines:
-            for line in CLIENTS.get(client, CLIENTS["*"]):
+            for line in CLIENTS[client]:
                 draw_copyable(line.format(url=self.url))
 
     def show(self, connection: tuple[str, float] | None) -> None:
@@ -105,9 +102,8 @@ def draw_copyable(line: str) -> None:
     """Draw a line of code with a button that copies it."""
     with ui.element("div").classes("copyable"):
         text("code", line, "mono")
-        with button("", None, kind="quiet small square") as made:
-            icon("copy")
-        made._props.update({"aria-label": f"{say('shell.copy')}: {line[:60]}", "title": say("shell.copy")})
+        made = icon_button(say("shell.copy"), "copy")
+        made._props["aria-label"] = f"{say('shell.copy')}: {line[:60]}"
         done = to_script(say("shell.copied"))
         made.on(
             "click",
@@ -141,7 +137,6 @@ class BringPanel:
         self.result = ui.element("div")
 
     async def look(self) -> None:
-        """Show the progress or the result of the import."""
         now = find_bringing(self.source.application, self.source.access.tenant)
         if now is None or (now is self.shown and not now.is_running):
             return
@@ -174,27 +169,21 @@ def draw_result(bringing: Bringing) -> None:
                 sizes = {"raw": write_tokens(bill.tokens_raw), "sent": write_tokens(bill.tokens)}
                 text("strong", say("start.tokens", **sizes))
                 if bill.priced:
-                    text("strong", _tell_saved(bill.dollars_saved), "good-text" if bill.dollars_saved > 0 else "")
+                    saved = bill.dollars_saved
+                    told = say("start.less" if saved >= 0 else "start.more", dollars=write_dollars(abs(saved)))
+                    text("strong", told, "good-text" if saved > 0 else "")
             else:
                 text("strong", say("start.tokens_same", sent=write_tokens(bill.tokens)))
         if bill.tokens_raw == bill.tokens:
             text("p", say("start.all_small"), "soft")
         elif bill.priced:
-            whole = bill.dollars_raw - bill.dollars - brought.reread
-            figures = {name: write_dollars(value) for name, value in _list_dollars(brought, whole).items()}
-            text("p", say("start.whole", **figures), "soft")
+            raw, paid, reread = bill.dollars_raw, bill.dollars, brought.reread
+            dollars = {"raw": raw, "paid": paid, "reread": reread, "whole": raw - paid - reread}
+            text("p", say("start.whole", **{name: write_dollars(one) for name, one in dollars.items()}), "soft")
         else:
             text("p", say("start.unpriced"), "soft")
         for problem in brought.problems[:5]:
             text("p", clean(problem)[:300], "faint")
-
-
-def _list_dollars(brought: Brought, whole: float) -> dict[str, float]:
-    return {"raw": brought.bill.dollars_raw, "paid": brought.bill.dollars, "reread": brought.reread, "whole": whole}
-
-
-def _tell_saved(dollars: float) -> str:
-    return say("start.less" if dollars >= 0 else "start.more", dollars=write_dollars(abs(dollars)))
 
 
 def write_tokens(tokens: int) -> str:

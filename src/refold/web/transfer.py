@@ -29,8 +29,7 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.codec import dump_json
 from refold.ledger.records import SESSION_ID_MAX
 from refold.manager import ContextCompressionManager
-from refold.manager.append import KEPT
-from refold.manager.status import CLIENT, TITLE, export_session
+from refold.manager.status import describe_origin, export_session
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
 from refold.readers import Session, find_title, list_files, read_files
@@ -189,10 +188,7 @@ def play_session(access: Access, session: Session) -> str:
         with contextlib.suppress(RefoldError):
             manager.delete_session(session_id)
         raise
-    beside = {"system": session.system, "tools": session.tools}
-    kept = {key: value for key, value in beside.items() if value}
-    changes = {"settings": {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}}
-    access.ledger.update_session(session_id, changes, clock())
+    access.ledger.update_session(session_id, {"settings": describe_origin(session)}, clock())
     return name
 
 

@@ -78,19 +78,17 @@ def _describe_settings() -> dict[str, str]:
     """Return the descriptions of settings and presets, from the schema."""
     words = {f"{_PRESET}{name}": means for name, means in PRESETS.items()}
     for key, field in CompressionConfig.model_fields.items():
-        plain = re.sub(r"^S\d+\.\d+: ", "", field.description or "")
+        plain = field.description or ""
         words[f"{_MEANS}{field.alias or key}"] = plain[:1].upper() + plain[1:]
     return words
 
 
 def say_in(tongue: Tongue, key: str, **values: object) -> str:
-    """Return a text in a language."""
     text = read_words(tongue)[key]
     return text.format(**values) if values else text
 
 
 def has_words(key: str) -> bool:
-    """Tell whether a text has this key."""
     return key in read_words("zh")
 
 
@@ -202,5 +200,4 @@ def clean(text: str) -> str:
 
 
 def say_reason(reason: Reason) -> str:
-    """Return a reason in the reader's language."""
     return clean(reason_words(reason, find_visit().tongue))[:_REASON_CHARS]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -48,18 +47,7 @@ _REQUESTS_MAX = 100_000
 Run = Callable[[ChatSession, Screen, str], "Awaitable[None] | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A slash command and the function that runs it."""
-
-    name: str
-    argument: str
-    means: str
-    run: Run
-
-
 async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
-    """Run the slash command of a line."""
     name, _, argument = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
@@ -68,7 +56,7 @@ async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
         screen.note("there is no command /{name}{hint}", "yellow", name=name[:40], hint=hint)
         return
     try:
-        made = command.run(chat, screen, argument.strip())
+        made = command(chat, screen, argument.strip())
         if inspect.isawaitable(made):
             await made
     except (RefoldError, OSError) as error:
@@ -79,7 +67,7 @@ def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
-    for command in COMMANDS.values():
+    for command in COMMAND_LIST:
         table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), translate(command.means))
     table.add_row(Text("Enter, Alt-Enter", style="bold"), tr("send, new line; Ctrl-C stops an answer, Ctrl-D leaves"))
     screen.show(table)
@@ -109,23 +97,17 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
         screen.note("next: {tell}", tell=status.ahead.tell(find_language()))
 
 
-def find_texts(chat: ChatSession) -> Texts:
-    """Return the sentences of the context tools: in the language of the conversation, else in the user's."""
-    return Texts(find_language()) if chat.status() is None else chat.agent.context.texts
-
-
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
-    texts = find_texts(chat)
     # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
-        screen.note(texts("nothing_to_compress"))
+        screen.note(Texts(find_language())("nothing_to_compress"))
         return
     screen.wait(tr(OPTIMISING))
     with chat.converse():
         done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
     if not done.success:
-        screen.note(texts.explain("compress_failed", done.reason), "yellow")
+        screen.note(chat.agent.context.texts.explain("compress_failed", done.reason), "yellow")
         return
     if not any(stage.edits for stage in done.stages):
         screen.note(
@@ -325,24 +307,23 @@ def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: AR
     chat.is_over = True
 
 
-RUNS: dict[str, Run] = {
-    "help": show_help,
-    "context": show_context,
-    "compact": compact,
-    "undo": undo,
-    "redo": redo,
-    "pin": pin,
-    "recall": recall,
-    "expand": expand,
-    "summary": summary,
-    "facts": facts,
-    "memory": memory,
-    "config": config,
-    "model": model,
-    "sessions": sessions,
-    "resume": resume,
-    "export": export,
-    "cost": cost,
-    "quit": leave,
+_NAMED = (
+    compact,
+    undo,
+    redo,
+    pin,
+    recall,
+    expand,
+    summary,
+    facts,
+    memory,
+    config,
+    model,
+    sessions,
+    resume,
+    export,
+    cost,
+)
+COMMANDS: dict[str, Run] = {"help": show_help, "context": show_context, "quit": leave} | {
+    one.__name__: one for one in _NAMED
 }
-COMMANDS = {one.name: Command(*one, RUNS[one.name]) for one in COMMAND_LIST}

@@ -76,7 +76,6 @@ class Pastes:
         return f"[pasted #{self._count}: {len(text):,} characters]"
 
     def put_back(self, line: str) -> str:
-        """Return a line with its marks replaced by the pastes."""
         return _MARK.sub(lambda found: self._texts.get(int(found[1]), found[0]), line)
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
@@ -193,6 +193,20 @@ def _load_markdown() -> type[Markdown]:
     return ChatMarkdown
 
 
+def _start_live(console: Console, shown: RenderableType = "") -> Live:
+    live = Live(
+        shown,
+        console=console,
+        transient=True,
+        refresh_per_second=_REFRESH_PER_S,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    )
+    live.start()
+    return live
+
+
 class WaitView:
     """One line with a spinner and the elapsed time, removed when it ends."""
 
@@ -201,15 +215,7 @@ class WaitView:
         self._started = time.monotonic()
         self._live: Live | None = None
         if is_live:
-            self._live = Live(
-                self,
-                console=console,
-                transient=True,
-                refresh_per_second=_REFRESH_PER_S,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
+            self._live = _start_live(console, self)
         elif text == OPTIMISING:
             console.print(Text(text), soft_wrap=True)  # In a pipe, only this wait is worth a line.
 
@@ -219,7 +225,6 @@ class WaitView:
         return Text(f"{mark} {self._text} {seconds:.1f} s", style="cyan", no_wrap=True)
 
     def close(self) -> None:
-        """Remove the line."""
         if self._live is not None:
             self._live.stop()
 
@@ -235,7 +240,6 @@ class AnswerView:
         self._ends_line = True
 
     def feed(self, piece: str) -> None:
-        """Add a piece."""
         if not self._is_live:
             self._console.file.write(piece)
             self._console.file.flush()
@@ -255,15 +259,7 @@ class AnswerView:
 
     def _draw(self) -> None:
         if self._live is None:
-            self._live = Live(
-                console=self._console,
-                transient=True,
-                refresh_per_second=_REFRESH_PER_S,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                vertical_overflow="crop",
-            )
-            self._live.start()
+            self._live = _start_live(self._console)
         # Only the end: text taller than the screen cannot be redrawn.
         room = max(1, self._console.height - 3)
         width = max(10, self._console.width)
@@ -277,7 +273,6 @@ class AnswerView:
             self._live = None
 
     def close(self) -> None:
-        """Print the rest."""
         if not self._is_live:
             if not self._ends_line:
                 self._console.file.write("\n")
@@ -310,12 +305,10 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     percent = min(round(next_one.share * 100), 99 if next_one.left else 100)
     now, at = shorten_tokens(next_one.now), shorten_tokens(next_one.at)
     parts = [f"{bar} {percent}%", f"{now}/{at} {next_one.unit(find_language())}"]
-    if status.stopped:
-        parts.append(
-            tr("automatic compression is off")
-            if status.stopped.is_a(because.AUTO_OFF)
-            else tr("automatic compression has stopped")
-        )
-    else:
+    if not status.stopped:
         parts.append(status.ahead.tell(find_language()))
+    elif status.stopped.is_a(because.AUTO_OFF):
+        parts.append(tr("automatic compression is off"))
+    else:
+        parts.append(tr("automatic compression has stopped"))
     return " · ".join(parts)

@@ -92,7 +92,6 @@ class ChatSession:
         return converse_with(find_endpoint(self.chosen.model))
 
     def use_model(self, name: str) -> Chosen:
-        """Switch to another model."""
         self.chosen = self.choose(name)
         self.open(self.session_id)
         return self.chosen
@@ -254,7 +253,6 @@ async def _follow(chat: ChatSession, screen: Screen, prompt: str | None) -> Refo
 
 
 def show_event(screen: Screen, event: AgentEvent) -> None:
-    """Print an event."""
     match event:
         case events.TextDelta():
             screen.say(event.text)

@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from refold import __version__
 from refold.errors import FormatError, LedgerError, RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
-from refold.llm.choose import GATEWAY, Endpoint
-from refold.manager.status import read_client, read_title
+from refold.llm.choose import Endpoint
+from refold.manager.status import read_client, read_parent, read_title
 from refold.server.auth import Caller
 from refold.server.body import Unreadable, dump_json, parse_json
 from refold.server.session_lookup import belongs_to, make_id, name_session
@@ -148,13 +148,11 @@ def show_error(error: RefoldError, tenant: str) -> str:
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
     """Return a session for a list, with its client program and the session that it branched from."""
-    made = row.settings.get(GATEWAY)
-    told = made if isinstance(made, Mapping) else {}
     return {
         "session": access.name(row.id),
         "title": read_title(access.ledger, row),
         "client": read_client(row),
-        "parent": access.name(str(told.get("parent", ""))),
+        "parent": access.name(read_parent(row)),
         "wire": row.wire,
         "model": row.model,
         "messages": row.messages,

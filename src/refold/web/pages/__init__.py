@@ -21,7 +21,6 @@ class PageEntry:
 
     @property
     def is_in_menu(self) -> bool:
-        """True if it is in the menu."""
         return bool(self.icon)
 
 

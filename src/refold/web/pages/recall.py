@@ -51,7 +51,6 @@ class FoundPassages:
 
 
 async def show(query: str = "", name: str = "") -> None:
-    """Draw the search form and the results."""
     query, source = query[:QUERY_CHARS_MAX].strip(), find_visit().source
     names = await source.run(list_names)
     with frame("recall"):
@@ -210,13 +209,11 @@ async def show_memory(date: str = "") -> None:
 
 
 def list_dates(access: Access) -> list[str]:
-    """Return the days that have a page, newest first."""
     access.check_operator()
     return access.manager.md_sync.list_dates()[::-1]
 
 
 def read_page(access: Access, date: str) -> str:
-    """Return the page of a day."""
     access.check_operator()
     return access.manager.md_sync.read(date) or ""
 

@@ -23,14 +23,17 @@ from refold.web.rows import LOOKS
 from refold.web.sample import SampleBar, is_sample
 from refold.web.shell import (
     button,
+    choice,
     empty,
     frame,
     go,
     guarded,
     heading,
     icon,
+    icon_button,
     link,
     notify,
+    set_prop,
     set_text,
     text,
     write_dollars,
@@ -88,7 +91,7 @@ class SessionTab:
                 with ui.element("div").classes("session-chat") as self.chat_place:
                     self._draw_chat(seen)
             with ui.element("aside").classes("session-side"):
-                self.indicator = Indicator(self._open_sheet)
+                self.indicator = Indicator(lambda: self.sheet.open())
         self.sheet = CompressSheet(name, self._show_running, self._show_compressed)
         self.timer = ui.timer(POLL_S, self._poll)
         ui.timer(0.05, guarded(self._count), once=True)
@@ -193,9 +196,6 @@ class SessionTab:
         self.nothing.set_visibility(is_empty)
         self.panes.set_visibility(not is_empty)
 
-    def _open_sheet(self) -> None:
-        self.sheet.open()
-
     def _show_running(self, is_running: bool) -> None:
         self.is_compressing = is_running
         self.indicator.show_busy(is_running)
@@ -283,7 +283,6 @@ class Pane:
             self.figures = text("p", "", "num")
 
     def tell(self, tokens: int, dollars: float | None) -> None:
-        """Write the figures of this side."""
         price = "" if dollars is None else f" · {write_dollars(dollars)}"
         set_text(self.figures, say("session.pane_tokens", tokens=tokens) + price)
 
@@ -302,15 +301,13 @@ class SessionTools:
             self.filled_at = 0.0
             with ui.element("div").classes("row tools"):
                 self._draw_find()
-                with ui.element("select").classes("input small-choice") as choice:
-                    choice._props["aria-label"] = say("session.filter")
-                    for role in ("", *ROLES):
-                        label = say(f"session.talk_by_{role}") if role else say("session.filter_all")
-                        text("option", label)._props["value"] = role
-                choice.on("change", guarded(self._filter), js_handler="(e) => emit(e.target.value)")
-                self.fold = _square(say("session.next_fold"), "fold", lambda: tab.talk.next_fold())
-                self.undo = _square(say("session.undo"), "undo", lambda: tab.undo())
-                self.redo = _square(say("session.redo"), "redo", lambda: tab.redo())
+                roles = {"": say("session.filter_all"), **{role: say(f"session.talk_by_{role}") for role in ROLES}}
+                choice(roles, "", lambda role: tab.talk.filter(role), "input small-choice").props(
+                    f'aria-label="{say("session.filter")}"'
+                )
+                self.fold = icon_button(say("session.next_fold"), "fold", lambda: tab.talk.next_fold())
+                self.undo = icon_button(say("session.undo"), "undo", lambda: tab.undo())
+                self.redo = icon_button(say("session.redo"), "redo", lambda: tab.redo())
 
     def _draw_find(self) -> None:
         field = ui.element("input").classes("input find").props(f"type=search maxlength={QUERY_CHARS_MAX}")
@@ -337,10 +334,6 @@ class SessionTools:
         set_text(self.found, say("session.found", at=self.at + 1, count=len(self.matches)))
         await talk.show_message(self.matches[self.at])
 
-    async def _filter(self, event: object) -> None:
-        role = str(getattr(event, "args", "") or "")
-        await self.tab.talk.filter(role if role in ROLES else "")
-
     async def fill(self, seen: Seen) -> None:
         """Update the timeline, and enable what can be undone or redone."""
         now = time.monotonic()
@@ -349,18 +342,10 @@ class SessionTools:
             self.timeline.fill(await self.source.run(read_moments, seen))
         is_folded = any(one.is_active and one.batch_id for one in seen.edits)
         for made, is_on in ((self.fold, is_folded), (self.undo, is_folded), (self.redo, bool(seen.redoable))):
-            made.props("" if is_on else "disabled", remove="disabled" if is_on else "")
-
-
-def _square(label: str, name: str, call: object) -> ui.element:
-    with button("", call, kind="quiet small square") as made:  # type: ignore[arg-type]
-        icon(name)
-    made._props.update({"aria-label": label, "title": label})
-    return made
+            set_prop(made, "disabled", not is_on)
 
 
 async def show_chat() -> None:
-    """Draw the start of a chat."""
     name = f"chat-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with frame("chat", say("chat.title")), ui.element("div").classes("new-chat"):
         heading(say("chat.title"))

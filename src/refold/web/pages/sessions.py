@@ -9,7 +9,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from refold.web.data import PAGE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
-from refold.web.shell import button, empty, frame, go, guarded, heading, icon, link, notify, sheet, text
+from refold.web.shell import button, empty, frame, go, guarded, heading, icon, icon_button, link, notify, sheet, text
 from refold.web.start import BringPanel, ConnectPanel, find_connection
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, session_link
 
@@ -23,7 +23,6 @@ _NUMBERS = frozenset(("messages", "tokens", "folds", "saved", "changed"))
 
 
 async def show(query: str = "") -> None:
-    """Draw the list."""
     with frame("sessions"):
         await SessionList(query[:200]).draw()
 
@@ -42,7 +41,6 @@ class SessionList:
         self.is_sample_coming = False
 
     async def draw(self) -> None:
-        """Draw everything once."""
         with ui.element("div").classes("page-head"):
             with ui.element("div").classes("grow"):
                 heading(say("sessions.title"))
@@ -168,9 +166,7 @@ class SessionList:
             ("rename", "pen", lambda: self._ask_title(one)),
             ("delete", "trash", lambda: self._ask_delete(one)),
         ):
-            with button("", call, kind="quiet small square") as made:
-                icon(drawing)
-            _label(made, say(f"sessions.{act}"), one.title)
+            _label(icon_button("", drawing, call), say(f"sessions.{act}"), one.title)
         with link("", page_link("/export", name=one.name), "button quiet small square") as made:
             icon("down")
         made._props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"

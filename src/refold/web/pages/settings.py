@@ -8,20 +8,19 @@ Saving writes the project's file, line by line, and applies the settings at once
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
 
 from nicegui import ui
 
-from refold.config import PRESETS, CompressionConfig, Row, explain
-from refold.config.layers import find_said
+from refold.config import PRESETS, Row, explain
 from refold.config.save import find_file, save_settings, try_settings
-from refold.config.values import find_row, write_share
+from refold.config.values import find_row
 from refold.errors import ConfigError
 from refold.server.api.interface import Access
 from refold.server.settings import settle_arrival
-from refold.web.shell import button, frame, go, guarded, heading, notify, set_text, text
+from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_text, text
 from refold.web.visit import find_visit, page_link, say
 
 Draft = str | bool | None
@@ -60,29 +59,20 @@ TYPING_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Row):
     """One setting with its source. The layer ``folder`` is ``.compression/config.json``.
 
-    ``instead`` is the value of another name with the same meaning, if this one is not set. ``is_share``: it is shown
-    and typed as a percentage.
+    ``instead`` is the value of another name with the same meaning, if this one is not set.
     """
 
-    name: str
-    value: object
-    layer: str
-    place: str
-    means: str
-    kind: str
+    kind: str = "text"
     choices: tuple[str, ...] = ()
     instead: str = ""
-    is_share: bool = False
 
     @property
     def typed(self) -> str:
         """The value as a user would type it."""
-        if self.is_share and isinstance(self.value, int | float):
-            return write_share(self.value)
-        return write_value(self.value)
+        return self.share or write_value(self.value)
 
     @property
     def is_locked(self) -> bool:
@@ -102,11 +92,6 @@ class Sheet:
     settings: dict[str, Setting]
     file: str
 
-    def find(self, name: str) -> Setting:
-        """Return the setting that is in effect for ``name``: a preset may set it under another document's name."""
-        known = self.settings
-        return known[find_said(name, lambda one: known[one].value is not None and known[one].layer != "built in")]
-
 
 def read_sheet(access: Access) -> Sheet:
     """Return the settings as the next start would read them, with the changes of ``config.json``."""
@@ -117,23 +102,15 @@ def read_sheet(access: Access) -> Sheet:
     settings: dict[str, Setting] = {}
     rows = {row.name: row for row in explain(config)}
     for row in rows.values():
-        kind, choices = find_kind(row)
+        value, layer, place = row.value, row.layer, row.place
         if row.name in folder:
-            setting = Setting(
-                row.name, changed[row.name], "folder", "", row.means, kind, choices, is_share=row.is_share
-            )
-        else:
-            place = "" if access.tenant else row.place  # A tenant does not see paths of the operator's machine.
-            value = None if access.tenant and row.name in HIDDEN else row.value
-            instead = _find_instead(rows, row) if value is None else ""
-            setting = Setting(row.name, value, row.layer, place, row.means, kind, choices, instead, row.is_share)
-        settings[row.name] = setting
+            value, layer, place = changed[row.name], "folder", ""
+        elif access.tenant:  # A tenant does not see addresses, and paths of the operator's machine.
+            value, place = None if row.name in HIDDEN else value, ""
+        said = find_row(rows, row.name)
+        other = f"{said.share or write_value(said.value)} ({said.name})" if value is None and said is not row else ""
+        settings[row.name] = Setting(row.name, value, layer, place, row.means, row.hint, *find_kind(row), other)
     return Sheet(settings, find_file(manager.workspace_path).name)
-
-
-def _find_instead(rows: Mapping[str, Row], row: Row) -> str:
-    said = find_row(rows, row.name)
-    return f"{said.share or write_value(said.value)} ({said.name})" if said is not row else ""
 
 
 def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
@@ -210,24 +187,11 @@ def find_kind(row: Row) -> tuple[str, tuple[str, ...]]:
         return "choice", tuple(PRESETS)
     if row.name == "fold.prompt":
         return "lines", ()
-    hint = _hint_of(row.name)
-    options = [one for one in (get_args(hint) if _is_union(hint) else (hint,)) if one is not type(None)]
+    is_union = get_origin(row.hint) in (Union, types.UnionType)
+    options = [one for one in (get_args(row.hint) if is_union else (row.hint,)) if one is not type(None)]
     if len(options) == 1 and get_origin(options[0]) is Literal:
         return "choice", tuple(map(str, get_args(options[0])))
     return ("switch", ()) if options == [bool] else ("text", ())
-
-
-def _hint_of(name: str) -> object:
-    block, dot, option = name.partition(".")
-    fields = CompressionConfig.model_fields
-    if not dot:
-        return next((field.annotation for key, field in fields.items() if (field.alias or key) == name), str)
-    kind = fields[block].annotation if block in fields else None
-    return get_type_hints(kind).get(option, str) if is_dataclass(kind) else str
-
-
-def _is_union(hint: object) -> bool:
-    return get_origin(hint) in (Union, types.UnionType)
 
 
 def _find_call(access: Access) -> dict[str, object]:
@@ -238,7 +202,6 @@ def _find_call(access: Access) -> dict[str, object]:
 
 
 async def show() -> None:
-    """Draw the settings."""
     source = find_visit().source
     sheet = await source.run(read_sheet)
     tenant = source.access.tenant
@@ -263,7 +226,7 @@ class SettingsTab:
                 with ui.element("section").classes("panel group"):
                     heading(say(f"settings.group_{group}"), 2)
                     for name in names:
-                        self._draw_field(sheet.find(name), name)
+                        self._draw_field(find_row(sheet.settings, name), name)
             self._draw_rest()
         self._draw_bar()
 
@@ -352,7 +315,7 @@ class Field:
                     text("p", say(f"settings.locked_{_lock_of(setting)}", place=setting.place), "faint")
                 with ui.element("div").classes("row setting-source"):
                     self.source = text("span", _tell_source(setting), "faint cut")
-                    self.reset = button(say("settings.reset"), self._reset, kind="quiet small")
+                    self.reset = button(say("settings.reset"), lambda: self._change_to(None), kind="quiet small")
                     self.reset._props["aria-label"] = say("settings.reset_hint", name=name)
                     self.reset.set_visibility(setting.can_reset and not self.is_locked)
 
@@ -373,27 +336,32 @@ class Field:
             made._text = setting.typed
         made._props["placeholder"] = setting.instead or say("settings.unset")
         made._props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
-        made.on("input", self._take, js_handler="(e) => emit(e.target.value)", throttle=TYPING_S, leading_events=False)
+        made.on(
+            "input",
+            guarded(self._take),
+            js_handler="(e) => emit(e.target.value)",
+            throttle=TYPING_S,
+            leading_events=False,
+        )
         return made
 
     def _draw_switch(self) -> ui.element:
         made = ui.element("button").classes("toggle").props("type=button role=switch")
         made._props.update({"aria-checked": _word(bool(self.setting.value)), "disabled": self.is_locked})
-        made.on("click", self._take, js_handler="(e) => emit(e.currentTarget.getAttribute('aria-checked') !== 'true')")
+        made.on(
+            "click",
+            guarded(self._take),
+            js_handler="(e) => emit(e.currentTarget.getAttribute('aria-checked') !== 'true')",
+        )
         return made
 
     def _draw_choice(self) -> ui.element:
-        with ui.element("select").classes("input") as made:
-            given = self.setting.typed
-            for one in dict.fromkeys(("", *self.setting.choices)):
-                option = text("option", one or say("settings.unset"))
-                option._props.update({"value": one, "selected": one == given})
+        options = {one: one or say("settings.unset") for one in ("", *self.setting.choices)}
+        made = choice(options, self.setting.typed, self._change_to)
         made._props["disabled"] = self.is_locked
-        made.on("change", self._take, js_handler="(e) => emit(e.target.value)")
         return made
 
     def _draw_presets(self) -> ui.element:
-        self.presets: dict[str, ui.element] = {}
         with ui.element("div").classes("presets").props("role=radiogroup") as made:
             for name in self.setting.choices:
                 with ui.element("label").classes("preset"):
@@ -401,11 +369,10 @@ class Field:
                     dot._props.update(
                         {"value": name, "checked": name == self.setting.value, "disabled": self.is_locked}
                     )
-                    dot.on("change", self._take, js_handler="(e) => emit(e.target.value)")
+                    dot.on("change", guarded(self._take), js_handler="(e) => emit(e.target.value)")
                     with ui.element("span").classes("preset-words"):
                         text("span", name, "preset-name")
                         text("span", say(f"settings.preset_{name}"), "soft")
-                self.presets[name] = dot
         return made
 
     async def _take(self, event: Any) -> None:
@@ -413,13 +380,10 @@ class Field:
         if self.setting.kind == "switch":
             self.entry._props["aria-checked"] = _word(bool(typed))
             self.entry.update()
-        await guarded(self._change_to(typed))()
+        await self._change_to(typed)
 
-    async def _reset(self) -> None:
-        await self.tab.change(self.setting.name, None)
-
-    def _change_to(self, draft: Draft) -> Callable[[], Any]:
-        return lambda: self.tab.change(self.setting.name, draft)
+    async def _change_to(self, draft: Draft) -> None:
+        await self.tab.change(self.setting.name, draft)
 
     def tell(self, draft: Draft, problem: str, is_changed: bool) -> None:
         """Show whether it was changed, and the problem of the change."""

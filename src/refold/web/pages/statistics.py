@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 from nicegui import ui
-from nicegui.events import GenericEventArguments
 
 from refold.conversation.reason import read_reason
 from refold.ledger.records import Event
@@ -21,7 +20,19 @@ from refold.manager.notices import list_folds
 from refold.manager.usage import Bill, SessionFigures
 from refold.tokens.models import AS_OF
 from refold.web.data import Overview, Point, read_overview
-from refold.web.shell import SortedTable, TableColumn, empty, frame, go, guarded, heading, link, text, write_dollars
+from refold.web.shell import (
+    SortedTable,
+    TableColumn,
+    choice,
+    empty,
+    frame,
+    go,
+    guarded,
+    heading,
+    link,
+    text,
+    write_dollars,
+)
 from refold.web.visit import clean, find_visit, has_words, page_link, say, say_reason, session_link
 
 _GROUPED = "v => v == null ? '' : Math.round(v).toLocaleString()"
@@ -214,14 +225,11 @@ async def show(name: str = "", days: int = 0) -> None:
 def _draw_choice(overview: Overview, name: str, days: int) -> None:
     titles = {"": say("statistics.all"), **overview.titles}
     _draw_select(say("statistics.of"), titles, name, lambda chosen: _link(chosen, days))
-    ranges = {"": say("statistics.always"), **{str(one): _name_range(one) for one in RANGES}}
+    days_ago = {str(one): say("statistics.days", count=one) for one in RANGES} | {"1": say("statistics.day")}
+    ranges = {"": say("statistics.always"), **days_ago}
     _draw_select(say("statistics.range"), ranges, str(days or ""), lambda chosen: _link(name, int(chosen or 0)))
     if name:
         link(say("statistics.open"), session_link(name), "button small")
-
-
-def _name_range(days: int) -> str:
-    return say("statistics.day") if days == 1 else say("statistics.days", count=days)
 
 
 def _link(name: str, days: int) -> str:
@@ -231,18 +239,7 @@ def _link(name: str, days: int) -> str:
 def _draw_select(label: str, options: dict[str, str], chosen: str, find_target: Callable[[str], str]) -> None:
     with ui.element("label").classes("row"):
         text("span", label, "faint")
-        choice = ui.element("select").classes("input choice")
-    with choice:
-        for one, title in options.items():
-            option = text("option", clean(title)[:120])
-            option._props.update({"value": clean(one), "selected": one == chosen})
-
-    def follow(event: GenericEventArguments) -> None:
-        wanted = str(event.args or "")
-        if wanted in options:
-            go(find_target(wanted))
-
-    choice.on("change", follow, js_handler="(e) => emit(e.target.value)")
+        choice(options, chosen, lambda wanted: go(find_target(wanted)), "input choice")
 
 
 def _draw_overview(overview: Overview, name: str) -> None:
