@@ -4,7 +4,6 @@ No fixture here may reach the network, read the user's home, or replace a part o
 """
 
 import gc
-import os
 import ssl
 import subprocess
 import time
@@ -52,7 +51,7 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let clients trust one authority of the system's: reading all takes 35 ms per client, and no test reaches one."""
     known = ssl.create_default_context().get_ca_certs(binary_form=True)
     with pytest.MonkeyPatch.context() as patch:
-        if known and "SSL_CERT_FILE" not in os.environ:
+        if known:
             file = tmp_path_factory.mktemp("authority") / "one.pem"
             file.write_text(ssl.DER_cert_to_PEM_cert(known[0]))
             patch.setenv("SSL_CERT_FILE", str(file))

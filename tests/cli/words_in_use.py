@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refold import errors
+from tests.tidy.source import walk_module
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "refold"
 # What is translated by exact match where it is laid out, and whose English is not an argument of ``tr``.
@@ -37,10 +38,9 @@ def list_words_in_use() -> set[str]:
     listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _CHECKS, _KINDS, _FIXED)).split(",")
     words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
     for path in [*SOURCE.rglob("*.py")]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         is_ours = "cli" in path.parts or "mcp" in path.parts
         is_shown = not _OTHER_FACES.intersection(path.parts)
-        for node in ast.walk(tree):
+        for node in walk_module(path):
             if isinstance(node, ast.Call):
                 words |= set(_read_call(node, is_ours=is_ours, is_shown=is_shown))
             if is_ours and isinstance(node, ast.Tuple):
@@ -145,7 +145,7 @@ def list_untranslated() -> list[str]:
     prints = {"write_line", "print_line", "echo", "fail", "BadParameter", "confirm"}
     found = []
     for path in sorted((SOURCE / "cli").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in walk_module(path):
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

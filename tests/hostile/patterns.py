@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -25,6 +26,7 @@ import refold
 from refold.errors import ConfigError
 from refold.stages.extract import steer
 from tests.effort import is_quick
+from tests.tidy.source import walk_module
 
 # Below this nothing is judged: the clock is too coarse, and nobody waits for it.
 FLOOR_S = 0.02
@@ -48,6 +50,7 @@ class TookTooLong(Exception):
     """A run did not end in time."""
 
 
+@cache
 def list_modules() -> list[Any]:
     """Return every module of the package that can be imported here."""
     found = []
@@ -72,6 +75,7 @@ MADE = {
     "refold.llm.openai._find_rejected": (r"\bmax_completion_tokens\b",),
     "refold.llm.redact._named": (),
     "refold.llm.redact._shape": (),
+    "refold.patterns.__getattr__": (),  # What lazy_regex was given, which the walk finds.
     "refold.recall.facts._find_all": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
     "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),
     "refold.stages.extract.cue._compile": (),
@@ -95,8 +99,7 @@ def find_makers() -> set[str]:
     """Return the functions of the package that hand something else than a literal to ``re``."""
     found = set()
     for module in list_modules():
-        tree = ast.parse(Path(module.__file__ or "").read_text("utf-8"))
-        for function in ast.walk(tree):
+        for function in walk_module(Path(module.__file__)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 made = (node for node in ast.walk(function) if _is_call_of_re(node))
                 if any(not isinstance(node.args[0], ast.Constant) for node in made):
@@ -105,11 +108,14 @@ def find_makers() -> set[str]:
 
 
 def _is_call_of_re(node: Any) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy_regex":
+        return True
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS):
         return False
     return isinstance(node.func.value, ast.Name) and node.func.value.id in ("re", "regex") and bool(node.args)
 
 
+@cache
 def find_patterns() -> dict[str, Any]:
     """Return every compiled pattern of the package by where it is; each text of a pattern once."""
     found: dict[str, Any] = {}
@@ -125,7 +131,7 @@ def find_patterns() -> dict[str, Any]:
         for name, value in vars(module).items():
             for where, pattern in _walk(value, f"{module.__name__}.{name}", module.__name__, _DEPTH_MAX):
                 add(where, pattern)
-        for line, pattern in _read_literals(Path(module.__file__ or "")):
+        for line, pattern in _read_literals(Path(module.__file__)):
             add(f"{module.__name__}:{line}", pattern)
     for where, examples in MADE.items():
         for at, example in enumerate(examples):
@@ -153,7 +159,7 @@ def _walk(value: Any, where: str, module: str, depth: int) -> Iterator[tuple[str
 
 
 def _read_literals(file: Path) -> Iterator[tuple[int, Any]]:
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in walk_module(file):
         if not _is_call_of_re(node):
             continue
         first = node.args[0]
@@ -277,7 +283,7 @@ def find_uses() -> dict[str, set[str]]:
     """
     uses: dict[str, set[str]] = {}
     for module in list_modules():
-        for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8"))):
+        for node in walk_module(Path(module.__file__)):
             if not (isinstance(node, ast.Attribute) and node.attr in _CALLS - {"compile"}):
                 continue
             holder = node.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +24,19 @@ from tests.effort import first_of
 from tests.web.stories import sample_messages
 
 
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with the sample as it was made."""
+    folder = tmp_path_factory.mktemp("sample")
+    with ContextCompressionManager(CompressionConfig(), folder) as manager:
+        assert make_sample(manager)
+    return folder
+
+
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[ContextCompressionManager]:
+def manager(sample: Path, tmp_path: Path) -> Iterator[ContextCompressionManager]:
+    shutil.copytree(sample, tmp_path, dirs_exist_ok=True)
     with ContextCompressionManager(CompressionConfig(), tmp_path) as made:
-        assert make_sample(made)
         yield made
 
 

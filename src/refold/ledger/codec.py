@@ -7,7 +7,6 @@ integers over 64 bits, NaN. Text that is not valid UTF-8 is stored as bytes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, get_args
@@ -19,9 +18,10 @@ from refold.conversation.reason import Reason, is_plain, read_reason
 from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
 from refold.errors import FormatError
 from refold.formats.canonical import list_children
+from refold.patterns import lazy_regex
 
 PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson reads integers over 64 bits as floats.
+_LONG_NUMBER = lazy_regex(rb"[0-9]{19}")  # orjson reads integers over 64 bits as floats.
 EDIT_NUMBER_MAX = 1_000_000_000
 
 

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
 from refold.llm.port import TIMEOUT_S
 from refold.llm.redact import redact_text
+from refold.patterns import lazy_regex
 
 MESSAGE_CHARS_MAX = 400
 TEXTS_MAX = 64
@@ -44,10 +45,10 @@ _PASSING = frozenset({408, 409, 425, *range(500, 600)}) - {501, 505}
 _TIMEOUTS = {"TimeoutError", "APITimeoutError", "TimeoutException", "ReadTimeout", "ConnectTimeout", "PoolTimeout"}
 _CONNECTION = {"APIConnectionError", "ConnectionError", "TransportError", "NetworkError", "ProtocolError", "OSError"}
 _GARBLED = {"APIResponseValidationError", "JSONDecodeError", "UnicodeDecodeError", "DecodingError"}
-_NO_CREDIT = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low|billing", re.I)
-_WAIT = re.compile(r"rate_limit|rate limit|too many requests|throttl|resource_exhausted", re.I)
-_BUSY = re.compile(r"overloaded|server_error|api_error|unavailable|internal error|timed? ?out", re.I)
-_TRY_IN = re.compile(r"(?:try again in|retry(?: after| in)|retryDelay\W++)\s*+(\d++(?:\.\d++)?)\s*+(ms|s|m)\b", re.I)
+_NO_CREDIT = lazy_regex(r"insufficient_quota|exceeded your current quota|credit balance is too low|billing", re.I)
+_WAIT = lazy_regex(r"rate_limit|rate limit|too many requests|throttl|resource_exhausted", re.I)
+_BUSY = lazy_regex(r"overloaded|server_error|api_error|unavailable|internal error|timed? ?out", re.I)
+_TRY_IN = lazy_regex(r"(?:try again in|retry(?: after| in)|retryDelay\W++)\s*+(\d++(?:\.\d++)?)\s*+(ms|s|m)\b", re.I)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
@@ -287,14 +288,14 @@ _WORDINGS = (
     r"(?:超过|超出).{0,16}(?:上下文|最大).{0,6}(?:长度|限制|token)",
 )
 # The output limit counts towards the window: Anthropic; OpenAI, vLLM and the like.
-_COUNTS_OUTPUT = re.compile(
+_COUNTS_OUTPUT = lazy_regex(
     r"max_(?:completion_|output_)?tokens\W{0,4}(?:or \W?max_\w{1,20}\W? )?(?:exceed|is too large)"
     r"|\d in the (?:completion|output)\b",
     re.I,
 )
-_PATTERNS = tuple(re.compile(wording, re.I | re.S) for wording in _WORDINGS)
+_PATTERNS = tuple(lazy_regex(wording, re.I | re.S) for wording in _WORDINGS)
 # A request over the tokens-per-minute limit can never pass; OpenAI and Groq answer 429 or 413.
-_OVER_MINUTE = re.compile(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
+_OVER_MINUTE = lazy_regex(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,21 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from refold.patterns import lazy_regex
+
 Check = Callable[[str], bool]
 PRIVATE_KEY_CHARS_MAX = 20_000
 SECRET_CHARS_MIN = 5
 # The shortest key that is known by how it begins: a Slack token.
 LONG_CHARS_MIN = 15
-_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
-_PLACEHOLDER = re.compile(
+_BEGIN = lazy_regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = lazy_regex(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
+_PLACEHOLDER = lazy_regex(
     r"^[$%<{\[*]|\*{3}|x{4}|\.{3}|…|example|changeme|placeholder|redacted|dummy|your[-_]?|my[-_]?(?:pass|secret|key|token)"
     r"|^(?:none|null|true|false|undefined|string|str|bytes|password\d?|passwd|secret\d?|pass|token)$",
     re.I,
 )
-_NAME_LIKE = re.compile(
+_NAME_LIKE = lazy_regex(
     r"^[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+$|^(?:[a-z]+_)*(?:pass|key|token|arg|param|user|pw|value)\w{0,12}\d?$"
 )
 
@@ -134,7 +136,7 @@ def _is_in_address(secret: str) -> bool:
 
 def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule:
     """A kind that is known by how it begins."""
-    pattern = re.compile(rf"(?<![A-Za-z0-9])(?P<secret>{body})(?![A-Za-z0-9])")
+    pattern = lazy_regex(rf"(?<![A-Za-z0-9])(?P<secret>{body})(?![A-Za-z0-9])")
     return Rule(kind, tuple(hints.lower().split()), pattern, check, is_one_word=True)
 
 
@@ -146,7 +148,7 @@ _ASSIGN = r"""(?:\\?["'])?\]?\s{0,4}(?:=>|:=|=|:|：)\s{0,4}\\?"""
 # A first letter as a plain set lets the search skip ahead; a choice of words in any case would be tried everywhere.
 _PASSWORDS = r"[Pp密口](?i:(?<=p)ass(?:word|wd|phrase)|(?<=p)wd|(?<=密)码|(?<=口)令)"
 _KEYS = r"[KkSsTt密令](?i:(?<=k)ey(?:[_-]?id)?|(?<=s)ecret|(?<=t)oken|(?<=密)钥|(?<=令)牌)"
-_KEY_NAME = re.compile(
+_KEY_NAME = lazy_regex(
     r"(?:(?:api|access|secret|signing|private|encryption|account)[_-]?key(?:[_-]?id)?|(?:client|signing|webhook)[_-]?secret"
     r"|(?:auth|access|refresh|bearer)[_-]?token|(?<![a-z])secret|密钥|令牌"
     r"|(?<!page)(?<!page[_-])(?<!next[_-])(?<!sync[_-])(?<!csrf[_-])(?<!cursor[_-])(?<![a-z])token)$",
@@ -158,7 +160,7 @@ _NAME_CHARS_MAX = 24
 def _named(kind: str, hints: tuple[str, ...], word: str, value: str, *, check: Check) -> Rule:
     """A kind that is known by the name in front of it."""
     name = _KEY_NAME if kind == "key" else None
-    return Rule(kind, hints, re.compile(rf"(?P<word>{word}){_ASSIGN}{value}"), check, name)
+    return Rule(kind, hints, lazy_regex(rf"(?P<word>{word}){_ASSIGN}{value}"), check, name)
 
 
 _PASSWORD_HINTS = ("passw", "passphrase", "pwd", "密码", "口令")
@@ -203,19 +205,19 @@ RULES = (
     Rule(
         "password",
         ("://",),
-        re.compile(r"""://[^\s:/@"'<>]{0,64}:(?P<secret>[^\s@/"'<>]{1,128})@(?=[\w.\[-])"""),
+        lazy_regex(r"""://[^\s:/@"'<>]{0,64}:(?P<secret>[^\s@/"'<>]{1,128})@(?=[\w.\[-])"""),
         _is_in_address,
     ),
-    Rule("token", ("bearer",), re.compile(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I), _is_mixed),
+    Rule("token", ("bearer",), lazy_regex(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I), _is_mixed),
     Rule(
         "credentials",
         ("authorization",),
-        re.compile(r"""authorization["']?\s{0,4}[:=]\s{0,4}["']?basic\s{1,4}(?P<secret>[A-Za-z0-9+/=]{8,400})""", re.I),
+        lazy_regex(r"""authorization["']?\s{0,4}[:=]\s{0,4}["']?basic\s{1,4}(?P<secret>[A-Za-z0-9+/=]{8,400})""", re.I),
     ),
     Rule(
         "token",
         ("token=", "key=", "sig=", "signature=", "password="),
-        re.compile(
+        lazy_regex(
             r"[?&](?:[\w-]{0,20}token|(?:api|access)?[_-]?key|(?:x-amz-)?sig(?:nature)?|password)="
             r"""(?P<secret>[^&\s"'<>)\]]{12,1000})""",
             re.I,
@@ -227,7 +229,7 @@ RULES = (
     Rule(
         "password",
         _PASSWORD_HINTS,
-        re.compile(
+        lazy_regex(
             rf"(?:{_PASSWORDS})(?:\s{{1,3}}is\s{{1,3}}|\s?[是为]\s?)[\"'`]?(?P<secret>[^\s\"'`，。,;]{{6,64}})", re.I
         ),
         _is_password,
@@ -235,13 +237,13 @@ RULES = (
     Rule(
         "password",
         ("--password", "--passwd", "--token", "--api-key", "--secret"),
-        re.compile(r"""--(?:password|passwd|token|api-key|secret)\s{1,3}["']?(?P<secret>[^\s"'`]{6,200})"""),
+        lazy_regex(r"""--(?:password|passwd|token|api-key|secret)\s{1,3}["']?(?P<secret>[^\s"'`]{6,200})"""),
         _is_password,
     ),
     Rule(
         "password",
         ("-u ", "--user "),
-        re.compile(r"""(?:\s-u|--user)\s{1,3}["']?[A-Za-z_][\w.@-]{0,64}:(?P<secret>[^\s"'`]{5,128})"""),
+        lazy_regex(r"""(?:\s-u|--user)\s{1,3}["']?[A-Za-z_][\w.@-]{0,64}:(?P<secret>[^\s"'`]{5,128})"""),
         _is_password,
     ),
 )

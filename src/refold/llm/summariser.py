@@ -21,6 +21,7 @@ from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation,
 from refold.llm.errors import RetryLimits, attempt, classify
 from refold.llm.port import TEMPERATURE, Completes, Completion, Model, call_model
 from refold.llm.redact import redact_text
+from refold.patterns import lazy_regex
 from refold.stages.stage import Ask, Reply
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ DELAY_S = LIMITS.delay_s
 # How much longer than its time-out a thread may take to end before it is abandoned.
 GRACE_S = 1.0
 # Open models write their reasoning in front of the answer; if it was cut off, it has no end.
-_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.S)
+_THINKING = lazy_regex(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.S)
 # A safe upper estimate that needs no tokenizer.
 _TOKENS_PER_CHAR = 0.4
 # Our count may differ from the model's, so prompts use only this share of its window.

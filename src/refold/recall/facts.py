@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from refold.conversation.view import Fact, FactKind
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
+from refold.patterns import lazy_regex
 from refold.recall.originals import read_original
 from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem
 from refold.stages.extract.facts import find_facts
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 
 _SENTENCE_CHARS_MAX = 400
-_VALUE = re.compile(r"v?\d[\w.:/-]*|(?<![\w.-])[\w.-]*+/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
-_FILLER = re.compile(
+_VALUE = lazy_regex(r"v?\d[\w.:/-]*|(?<![\w.-])[\w.-]*+/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
+_FILLER = lazy_regex(
     r"(?:\s|[=:：]|\b(?:is|are|was|were|to|at|on|be|will|now|the|a|an|number|version|of|as|set|use|using|changed|moved|"
     r"switched|updated|from)\b|是|为|改为|改成|改到|换成|用|在|到|号|了|现在|定为)+$",
     re.I,
 )
-_NAME = re.compile(r"([A-Za-z][\w-]*|[\u3400-\u9fff]{1,4})$")
-_SUBJECT = re.compile(
+_NAME = lazy_regex(r"([A-Za-z][\w-]*|[\u3400-\u9fff]{1,4})$")
+_SUBJECT = lazy_regex(
     r"^(?P<who>(?:my|our|the|his|her|their) [\w' -]{2,50}?|i|call me) "
     r"(?:(?:is|are|was|live in|work at|work as|am)(?: now)? |(?<=call me )(?=\w))(?P<what>.+)|"
     r"^(?P<who_zh>我(?:的[\u3400-\u9fff\w]{1,8}?)?|[\u3400-\u9fff\w]{2,8}?)(?:是|叫|住在|改为|改成|换成)(?P<what_zh>.+)",
@@ -46,7 +47,7 @@ _SUBJECT = re.compile(
 _OPEN_SUBJECTS = frozenset(
     ("i", "issue", "problem", "bug", "cause", "fix", "error", "step", "result", "next", "tests", "我")
 )
-_REPLACES = re.compile(
+_REPLACES = lazy_regex(
     r"\b(?:instead of|rather than|no longer|not|replaces?|from)\s+(?:the\s+|port\s+|version\s+)?$|"
     r"(?:不再用|不用|而不是|代替|从)\s*$",
     re.I,
@@ -150,16 +151,16 @@ HELD_SHARE = 0.6
 # In a long sentence "now" is a word like any other.
 _PLAIN_CHARS_MAX = 110
 _SPOKEN_BY = ("user", "assistant")
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?;:])\s+|(?<=[。！？；：])|\n+")
+_SENTENCE_ENDS = lazy_regex(r"(?<=[.!?;:])\s+|(?<=[。！？；：])|\n+")
 _SENTENCES_MAX = 40
-_CHANGE = re.compile(
+_CHANGE = lazy_regex(
     r"\b(?:actually|now|no longer|not any ?more|instead|from now on|chang(?:e|ed|es|ing)|mov(?:e|ed|es|ing)|"
     r"switch(?:ed|es|ing)?|updat(?:e|ed|es|ing)|rais(?:e|ed)|lower(?:ed)?|increas(?:e|ed)|reduc(?:e|ed)|renam(?:e|ed)|"
     r"replac(?:e|ed|es)|reschedul(?:e|ed)|postpon(?:e|ed)|delay(?:ed)?|correct(?:ion|ed)|turns out)\b|"
     r"现在|如今|改为|改成|改到|改用|换成|换到|换了|不再|更新|更正|推迟|提前|调整|以后|其实",
     re.I,
 )
-_PAST = re.compile(
+_PAST = lazy_regex(
     r"\b(?:used to|before|previous(?:ly)?|earlier|original(?:ly)?|first(?:ly)?|initial(?:ly)?|(?<!how )old|"
     r"former(?:ly)?|at the (?:start|beginning)|history)\b|以前|之前|原来|最初|一开始|曾经|过去|当时|起初|旧",
     re.I,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from refold.conversation import because
 from refold.conversation.message import mark
 from refold.conversation.reason import Reason, detect_language
+from refold.patterns import lazy_regex
 from refold.recall.options import InjectMode
 from refold.recall.originals import is_question
 from refold.recall.search import Recalled
@@ -34,7 +35,7 @@ _WORDS_MIN = 2
 _SAID = "said|told|mentioned|discussed|talked|suggested|recommended|noted"
 _SETTLED = "decided|agreed|chose|picked|settled"
 # "I decided" and "since we talked" bring news, "what was it like" asks about them.
-_CUE = re.compile(
+_CUE = lazy_regex(
     rf"\b(?:earlier|previously|last time|a while (?:ago|back)|at the (?:start|beginning)|"
     rf"(?<!since )(?:you|we|I)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SAID})|"
     rf"(?:you|we)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SETTLED})|"
@@ -49,20 +50,20 @@ _CUE = re.compile(
 # A time stamp and a name before a message are not its content: its neighbours have them too.
 _TIME = r"(?:\d{1,2}:\d\d|\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?/\d\d?/\d{2,4})"
 _INSIDE = r"[^\n\[\](){}<>]{0,60}"
-_STAMP = re.compile(
+_STAMP = lazy_regex(
     rf"\s*(?:[\[(<]{_INSIDE}?{_TIME}{_INSIDE}[\])>]|{_TIME}(?:[\d:.,/TZ +-]|[ap]m\b){{0,30}})[ \t:,-]*"
     r"(?:[^\W\d][\w.' -]{0,40}:(?=\s))?",
     re.I,
 )
 # "Could you book it?" has the form of a question but does not ask about anything that was said.
-_REQUEST = re.compile(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
+_REQUEST = lazy_regex(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
 # "What do you like about it?" asks the other one; "what did you find in it?" asks for what was said.
-_ABOUT_YOU = re.compile(r"\byou(?:r|rs)?\b", re.I)
-_YOU_DID = re.compile(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|made|wrote|gave|ran|set|\w+ed)\b", re.I)
-_SENTENCES = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+(?!\s|$)[^.!?。！？\n]+)*[.!?。！？]*")
-_ASKS = re.compile(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
+_ABOUT_YOU = lazy_regex(r"\byou(?:r|rs)?\b", re.I)
+_YOU_DID = lazy_regex(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|made|wrote|gave|ran|set|\w+ed)\b", re.I)
+_SENTENCES = lazy_regex(r"[^.!?。！？\n]+(?:[.!?。！？]+(?!\s|$)[^.!?。！？\n]+)*[.!?。！？]*")
+_ASKS = lazy_regex(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
 # Times, amounts and small numbers are everywhere; a value with letters, or a long one, is a name.
-_TELLING = re.compile(r"[^\W\d]|\d{5}")
+_TELLING = lazy_regex(r"[^\W\d]|\d{5}")
 _WORDING = {
     "en": ("recalled from earlier in this conversation, exact; not part of the request", "end of recalled text"),
     "zh": ("以下为本次对话较早内容的原文摘录，不属于请求", "摘录结束"),

@@ -19,6 +19,7 @@ from refold.errors import FormatError, HandleUnknown
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.patterns import lazy_regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,14 @@ def read_original(stored: StoredMessage, form: Format) -> Original:
 # About 200 tokens. A Chinese character weighs about three Latin ones.
 PASSAGE_WEIGHT_MAX = 900
 _WIDE_WEIGHT = 3
-_WIDE = re.compile(r"[\u0e00-\u0e7f\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
-_LINE = re.compile(r"\n+")
-_SENTENCE = re.compile(r"[.!?;][\"'”’)]?\s+|[。！？；][”’」』）\"]?")
-_CLAUSE = re.compile(r"[\s,，、：|]+|[)}\]]+")
-_JOINT = re.compile(r"\W")
-_WORD_SIGN = re.compile(r"\w")
-_QUESTION = re.compile(r"[?？]\W{0,4}(?:\[[^\]]{0,300}\]\W?)?$|[吗呢么][。.!！]?$")
-_DIGIT = re.compile(r"\d|[一二两三四五六七八九十百千万]{1,6}[年月日号点分元块个岁]")
+_WIDE = lazy_regex(r"[\u0e00-\u0e7f\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+_LINE = lazy_regex(r"\n+")
+_SENTENCE = lazy_regex(r"[.!?;][\"'”’)]?\s+|[。！？；][”’」』）\"]?")
+_CLAUSE = lazy_regex(r"[\s,，、：|]+|[)}\]]+")
+_JOINT = lazy_regex(r"\W")
+_WORD_SIGN = lazy_regex(r"\w")
+_QUESTION = lazy_regex(r"[?？]\W{0,4}(?:\[[^\]]{0,300}\]\W?)?$|[吗呢么][。.!！]?$")
+_DIGIT = lazy_regex(r"\d|[一二两三四五六七八九十百千万]{1,6}[年月日号点分元块个岁]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any, Protocol
 
 import apsw
@@ -61,9 +62,15 @@ def make_embedder(embeddings: Embeddings, variables: Mapping[str, str] | None = 
     if embeddings == "off":
         return None
     try:
-        return StaticEmbedder()
+        return _load_static()
     except ImportError:
         return None  # The extra is not installed: words alone.
+
+
+@lru_cache(maxsize=1)
+def _load_static() -> StaticEmbedder:
+    """Return the static vectors of this process: loading takes long, and they take 30 MB."""
+    return StaticEmbedder()
 
 
 def _find_key(service: EmbeddingService, variables: Mapping[str, str]) -> str:

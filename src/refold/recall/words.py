@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
+from refold.patterns import lazy_regex
+
 # A longer word hardly occurs twice, and a cache of them would hold any amount of memory.
 _CACHED_CHARS_MAX = 100
 
@@ -114,11 +116,11 @@ _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "sev
 _NEAR = {
     "today": 0, "yesterday": 1, "the day before yesterday": 2, "今天": 0, "昨天": 1, "前天": 2, "昨晚": 1,
 }  # fmt: skip
-_NEAR_WORD = re.compile("|".join(sorted(_NEAR, key=len, reverse=True)), re.I)
-_LAST_DAY = re.compile(rf"\b(?:last|on|this past) ({'|'.join(_DAYS)})\b", re.I)
-_LAST_DAY_ZH = re.compile(r"上(?:周|星期|个星期|礼拜)([一二三四五六日天])")
-_AGO = re.compile(r"\b(\d{1,3}|one|two|three|four|five|six|seven|a) (day|week)s? ago\b", re.I)
-_AGO_ZH = re.compile(r"(\d{1,3}|[一两二三四五六七])(天|周|个星期)前")
+_NEAR_WORD = lazy_regex("|".join(sorted(_NEAR, key=len, reverse=True)), re.I)
+_LAST_DAY = lazy_regex(rf"\b(?:last|on|this past) ({'|'.join(_DAYS)})\b", re.I)
+_LAST_DAY_ZH = lazy_regex(r"上(?:周|星期|个星期|礼拜)([一二三四五六日天])")
+_AGO = lazy_regex(r"\b(\d{1,3}|one|two|three|four|five|six|seven|a) (day|week)s? ago\b", re.I)
+_AGO_ZH = lazy_regex(r"(\d{1,3}|[一两二三四五六七])(天|周|个星期)前")
 
 
 def name_day(moment: float) -> tuple[str, ...]:
@@ -170,7 +172,7 @@ _UNSPACED = "\u0e00-\u0e7f\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\u
 _SYMBOLS = "\u2190-\u21ff\u2600-\u27bf\U0001f300-\U0001faff"
 _LETTERS = rf"[^\W{_UNSPACED}]"
 # One match is a run of an unspaced script, a compound (letters and digits with joints inside), or one symbol.
-_RUN = re.compile(
+_RUN = lazy_regex(
     rf"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTERS}+(?:(?:[.:/\\@+#%~'’-]{{1,3}}|,(?=\d)){_LETTERS}+)*)|(?P<symbol>[{_SYMBOLS}])"
 )
 # A pair with one of these crosses a word border, or is no word.
@@ -179,14 +181,14 @@ _STOP_PAIRS = frozenset(
     re.findall(r"\w+", "多少 哪个 哪些 哪里 怎样 之前 刚才 上次 我们 你们 他们 请问 可以 一下 这个 那个 没有 记得")
 )
 # The same words where a text is plain ASCII, in one pass.
-_ASCII_WORD = re.compile(r"\w+(?:(?:[.:/\\@+#%~'-]{1,3}|,(?=\d))\w+)*", re.ASCII)
-_VALUE_MARK = re.compile(r"\d{3}|[A-Za-z]\d|\d[A-Za-z]|[\w-][_./@:]\w")
+_ASCII_WORD = lazy_regex(r"\w+(?:(?:[.:/\\@+#%~'-]{1,3}|,(?=\d))\w+)*", re.ASCII)
+_VALUE_MARK = lazy_regex(r"\d{3}|[A-Za-z]\d|\d[A-Za-z]|[\w-][_./@:]\w")
 _JOINTS = frozenset("_./:@+#%~-")
-_PIECE = re.compile(rf"{_LETTERS}+")
-_NOT_WORD = re.compile(r"[^\w./:@+#%~-]")
-_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\dA-Za-z_]+")
-_COMMA_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_POSSESSIVE = re.compile(r"['’]s?\b")
+_PIECE = lazy_regex(rf"{_LETTERS}+")
+_NOT_WORD = lazy_regex(r"[^\w./:@+#%~-]")
+_CAMEL = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\dA-Za-z_]+")
+_COMMA_NUMBER = lazy_regex(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_POSSESSIVE = lazy_regex(r"['’]s?\b")
 _MONTHS = {
     name: at
     for at, names in enumerate(
@@ -200,16 +202,16 @@ _MONTHS = {
     for name in names
 }  # fmt: skip
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_DATE_NUMERIC = re.compile(
+_DATE_NUMERIC = lazy_regex(
     r"(?P<y1>\d{4})[-/.年](?P<m1>\d{1,2})[-/.月](?P<d1>\d{1,2})(?!\d)|(?<!\d)(?P<m4>\d{1,2})月(?P<d4>\d{1,2})[日号]"
 )
-_DATE_NAMED = re.compile(
+_DATE_NAMED = lazy_regex(
     rf"(?<!\d)(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m2>{_MONTH})\b\.?(?:,? (?P<y2>\d{{4}})\b)?"
     rf"|\b(?P<m3>{_MONTH})\b\.? (?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?",
     re.I,
 )
-_DIGIT = re.compile(r"\d")
-_DATE_JOINT = re.compile(r"\d[-/.年月]")
+_DIGIT = lazy_regex(r"\d")
+_DATE_JOINT = lazy_regex(r"\d[-/.年月]")
 _MONTH_HEADS = tuple(sorted({name[:3] for name in _MONTHS}))
 
 

@@ -8,15 +8,15 @@ the ids and numbers that make them the continuation of what the client has alrea
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from typing import Any
 
 import orjson
 
+from refold.patterns import lazy_regex
 from refold.server.body import dump_json
 
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_EVENT_END = lazy_regex(rb"\r\n\r\n|\n\n|\r\r")
 
 
 def read_arguments(given: object) -> dict[str, Any]:

@@ -14,31 +14,32 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from refold.conversation.message import Message
+from refold.patterns import lazy_regex
 from refold.stages.gist import read_json
 
 # Latin, Greek and Cyrillic letters: a name must not escape the check through an accent or a look-alike letter.
 LETTERS = "A-Za-z\u00c0-\u024f\u0370-\u052f"
-_RUN = re.compile(rf"[{LETTERS}0-9_./\\:@#$%&=?~+\-]{{2,400}}")
-_QUOTED = re.compile(r"`([^`\s]{2,120})`")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_NUMBER = re.compile(r"[-+$#~]?\d+(?:\.\d+)*%?")
-_LETTER = re.compile(rf"[{LETTERS}]")
-_HUMP = re.compile(r"[a-z][A-Z]")
+_RUN = lazy_regex(rf"[{LETTERS}0-9_./\\:@#$%&=?~+\-]{{2,400}}")
+_QUOTED = lazy_regex(r"`([^`\s]{2,120})`")
+_THOUSANDS = lazy_regex(r"(?<=\d),(?=\d{3}(?!\d))")
+_NUMBER = lazy_regex(r"[-+$#~]?\d+(?:\.\d+)*%?")
+_LETTER = lazy_regex(rf"[{LETTERS}]")
+_HUMP = lazy_regex(r"[a-z][A-Z]")
 # 2nd, 10k, 30ms, 5x, 3pm, 16GB, 90s: small amounts are not claims that could be looked up.
-_AMOUNT = re.compile(r"\d{1,2}(?:\.\d)?(?:st|nd|rd|th|x|[kKmMgGtT]i?[bB]?|s|ms|min|h|hrs?|d|am|pm|px|em|rem|%)")
-_COUNTED = re.compile(r"\d{1,2}(?:-[a-z]+)+")
+_AMOUNT = lazy_regex(r"\d{1,2}(?:\.\d)?(?:st|nd|rd|th|x|[kKmMgGtT]i?[bB]?|s|ms|min|h|hrs?|d|am|pm|px|em|rem|%)")
+_COUNTED = lazy_regex(r"\d{1,2}(?:-[a-z]+)+")
 # Choices that people write with a slash; any other pair of words may be a folder.
-_PAIRS = re.compile(
+_PAIRS = lazy_regex(
     r"and/or|yes/no|read/write|input/output|client/server|true/false|on/off|he/she|his/her|n/a|w/o|i/o|tcp/ip|ci/cd|"
     r"start/stop|before/after|pass/fail|frontend/backend|request/response|push/pull|add/remove|key/value|in/out|"
     r"success/failure|up/down|left/right|sync/async|user/assistant|open/close|either/or|pros/cons|create/update|"
     r"enable/disable|local/remote|start/end|min/max|date/time",
     re.I,
 )
-_DOTTED_LETTERS = re.compile(rf"(?:[{LETTERS}]\.)+[{LETTERS}]?")
+_DOTTED_LETTERS = lazy_regex(rf"(?:[{LETTERS}]\.)+[{LETTERS}]?")
 _EDGES_LEFT = ":;?!&=+.%,-"
 _EDGES_RIGHT = ":;?!&=+.%,-/\\#$@~"
-_FLAG = re.compile(r"--[A-Za-z][\w-]*")
+_FLAG = lazy_regex(r"--[A-Za-z][\w-]*")
 
 
 def normalise(text: str) -> str:
@@ -114,10 +115,10 @@ def _is_code(word: str) -> bool:
 _PARSE_CHARS_MAX = 400_000
 _DEPTH_MAX = 20
 TRIES_MAX = 5_000
-_INNER = re.compile(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
-_SPOKEN = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
+_INNER = lazy_regex(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
+_SPOKEN = lazy_regex(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 Voice = Literal["user", "assistant", "tool"]
-_PRODUCT = re.compile(r"[A-Z][A-Za-z]+")
+_PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
 
 
 def split_words(text: str) -> list[str]:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from refold.patterns import lazy_regex
+
 _FOUND_MAX = 5_000
 # Of a longer text, this much is searched at each end, in pieces: one long search would block other threads.
 _SEARCH_CHARS = 4_000_000
@@ -39,12 +41,12 @@ class _Rule:
 
 def _rule(rank: int, *starts: str) -> _Rule:
     """Return a rule for the beginning of a line. All share one anchor, so that the engine skips the rest of a line."""
-    return _Rule(rank, re.compile(f"^(?:{'|'.join(starts)})", re.M))
+    return _Rule(rank, lazy_regex(f"^(?:{'|'.join(starts)})", re.M))
 
 
 def _words(rank: int, *words: str) -> _Rule:
     """Return a rule for words anywhere in a line, for logs only: code mentions errors all the time."""
-    return _Rule(rank, re.compile("|".join(words)), logs_only=True)
+    return _Rule(rank, lazy_regex("|".join(words)), logs_only=True)
 
 
 # Repetitions inside a pattern are bounded, so that no pattern scans a line more than once.
@@ -112,7 +114,7 @@ _RULES = (
     _words(5, r"\b(?:WARN|WARNING|[Ww]arning|[Dd]eprecated)\b|警告|HTTP/\d(?:\.\d)?\" [45]\d\d "),
 )
 
-_LOG_LINE = re.compile(
+_LOG_LINE = lazy_regex(
     r"""^(?:
         \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d          # a date and a time
       | \[?\d\d:\d\d:\d\d                               # a time
@@ -129,17 +131,17 @@ _LOG_LINE = re.compile(
     )""",
     re.X,
 )
-_RUN_SIGN = re.compile(
+_RUN_SIGN = lazy_regex(
     r"^(?:={5,} (?:test session starts|FAILURES|ERRORS|short test summary)|Traceback \(most recent|Ran \d+ tests? in |"
     r"<?(?:returncode|exit code|exit status)>?[ :=>]*-?\d|test result: |--- FAIL: |Tests run: |npm ERR!|"
     r"make(?:\[\d+\])?: \*\*\*)",
     re.M | re.I,
 )
-_SHELL_NAME = re.compile(
+_SHELL_NAME = lazy_regex(
     r"(?:^|[_\W])(?:bash|sh|shell|exec|execute|terminal|console|command|cmd|run|tests?|pytest|process|logs?)(?:$|[_\W])",
     re.I,
 )
-_CODE_LINE = re.compile(
+_CODE_LINE = lazy_regex(
     r"^\s*(?:\d+\s+)?(?:def |class |import |from \w|return\b|if .*[:{]$|for .*[:{]$|const |let |var |function |public |"
     r"private |#include|//|/\*|\*|\}|@\w)"
 )

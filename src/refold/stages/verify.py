@@ -18,15 +18,16 @@ from typing import Any
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason
+from refold.patterns import lazy_regex
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
 from refold.stages.ground import Ground, find_claims, split_words
 
-_BORDER = re.compile(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
-_HEADING = re.compile(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
-_LEAD = re.compile(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
-_ORDER = re.compile(
+_BORDER = lazy_regex(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
+_HEADING = lazy_regex(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
+_LEAD = lazy_regex(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
+_ORDER = lazy_regex(
     r"\b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,40}\b(?:previous|prior|above|all|everything|instructions?|rules?|"
     r"earlier)\b|\byou (?:are now|must now) |\bnew (?:system )?(?:instructions?|prompt):|"
     r"(?:忽略|无视|忘记|忘掉)[^。！？\n]{0,12}(?:以上|之前|先前|所有|一切|全部|上述|指令|规则)|你现在是",
@@ -47,14 +48,14 @@ _WISHES = frozenset(
     for name in heading.values()
 )
 # In other sections it is dropped if it sounds like a rule, a wish or a decision.
-_RULES = re.compile(
+_RULES = lazy_regex(
     r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
     r"do not|don't)\b|"
     r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
     re.I,
 )
 # A sentence that says whose wish, rule or decision it is: a name or a number that only a tool returned is not theirs.
-_ATTRIBUTED = re.compile(
+_ATTRIBUTED = lazy_regex(
     r"\busers? (?:wants?|ask(?:ed|s)|said|says|prefers?|requires?|requested|decided|agreed|instructed)\b|"
     r"\bas (?:requested|instructed|agreed|decided)\b|\bwe (?:decided|agreed)\b|"
     r"\b(?:rules?|decisions?|instructions?|orders?|policy):|"
@@ -286,20 +287,20 @@ _REASONS = {
     "content_filter": because.ANSWER_FILTERED(),
     "error": because.NO_ANSWER(),
 }
-_REFUSAL = re.compile(
+_REFUSAL = lazy_regex(
     r"\A\W{0,4}(?:(?:I['’]?m|I am) (?:(?:very |really |so )?sorry|unable|not able)|(?:sorry|apologies|unfortunately),? "
     r"(?:but )?(?:I|as)\b|I (?:can(?:no|['’])t|could not|won['’]t|will not|must decline|do not feel)|as an AI\b|"
     r"很?抱歉|对不起|我(?:无法|不能|没有办法)|作为(?:一个|一名)?(?:AI|人工智能)|不好意思)",
     re.I,
 )
-_CALL = re.compile(
+_CALL = lazy_regex(
     r"\A\s*(?:```(?:json|xml)?\s*)?(?:<\|?(?:tool_call|function_call|tool_use|invoke|function=|antml)|"
     r"\[TOOL_CALLS?\]|\{\s*\"(?:name|tool|function|tool_name|tool_calls|action)\"\s*:)",
     re.I,
 )
-_PAGE = re.compile(r"\A\s*(?:<!doctype|<html|<\?xml|<head|<body)", re.I)
-_DATA = re.compile(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
-_WORD = re.compile(r"\w{2}|[\u3400-\u9fff]")
+_PAGE = lazy_regex(r"\A\s*(?:<!doctype|<html|<\?xml|<head|<body)", re.I)
+_DATA = lazy_regex(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
+_WORD = lazy_regex(r"\w{2}|[\u3400-\u9fff]")
 
 
 @dataclass(frozen=True, slots=True)

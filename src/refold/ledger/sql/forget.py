@@ -11,7 +11,6 @@ Figures, times, ids and file names stay, so that bills and logs still add up.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,10 +22,11 @@ from refold.ledger.records import add_descendants
 from refold.ledger.sql.database import Database
 from refold.ledger.sql.edits import find_edits_over, read_rows
 from refold.ledger.sql.messages import from_hex
+from refold.patterns import lazy_regex
 
 GONE = "[forgotten]"
-_WORD = re.compile(r"[^\W_]{3,}")
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+_WORD = lazy_regex(r"[^\W_]{3,}")
+_CJK = lazy_regex("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
 # Fields that hold names, ids and hashes, and never a sentence.
 _NAMES = frozenset(
     {

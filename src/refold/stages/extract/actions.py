@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from refold.conversation.message import Message, Part, message_handle
+from refold.patterns import lazy_regex
 from refold.stages.gist import count_lines, find_status, read_json
 
 Touch = Literal["read", "written", "deleted"]
@@ -38,11 +39,11 @@ _PATH_KEYS = (
     "uri",
     "source",
 )
-_SHELLS = re.compile(r"bash|shell|exec|terminal|command|run_|console|powershell", re.I)
-_WRITES = re.compile(r"write|create|edit|replace|patch|insert|update|append|save|touch|echo|modify|mkdir", re.I)
-_DELETES = re.compile(r"delete|remove|unlink|^rm", re.I)
-_PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
-_HEREDOC = re.compile(r"<<-?\s*+['\"]?(\w{1,40}+)['\"]?([^\n]{0,1000}+)\n.*?(?:^\1[ \t]*+$|\Z)", re.M | re.S)
+_SHELLS = lazy_regex(r"bash|shell|exec|terminal|command|run_|console|powershell", re.I)
+_WRITES = lazy_regex(r"write|create|edit|replace|patch|insert|update|append|save|touch|echo|modify|mkdir", re.I)
+_DELETES = lazy_regex(r"delete|remove|unlink|^rm", re.I)
+_PATCHED = lazy_regex(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
+_HEREDOC = lazy_regex(r"<<-?\s*+['\"]?(\w{1,40}+)['\"]?([^\n]{0,1000}+)\n.*?(?:^\1[ \t]*+$|\Z)", re.M | re.S)
 _PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
 # Where a command begins, and its options. Possessive and within a line: a run of blank lines is read once.
 _START = r"(?:^|[;&|\n])[^\S\n]*+"
@@ -51,51 +52,51 @@ _QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
 # A script for sed may have several lines, and quotes of its own.
 _SCRIPT = r"(?:'(?:[^'\\]|\\[\s\S]|'\S){0,4000}+'|\"(?:[^\"\\]|\\[\s\S]){0,4000}+\"|\S{1,200})"
 # What a redirection points to must look like a file: "a > b" also occurs in code.
-_FILE = re.compile(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
+_FILE = lazy_regex(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
-    ("deleted", re.compile(rf"{_START}(?:git\s++)?rm\s++{_OPTIONS}{_PATH}")),
-    ("deleted", re.compile(rf"{_START}(?:git\s++)?mv\s++{_OPTIONS}{_PATH}\s")),
-    ("written", re.compile(rf"{_START}(?:git\s++)?(?:mv|cp)\s++{_OPTIONS}\S++\s++{_PATH}")),
-    ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
-    ("written", re.compile(rf"{_START}(?:tee|touch)\s++{_OPTIONS}{_PATH}")),
-    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_SCRIPT}\s+{_PATH}")),
-    ("read", re.compile(rf"{_START}(?:cat|head|tail|less|more|nl|bat|wc)\s++(?:-\w++\s++(?:\d++\s++)?)*+{_PATH}")),
-    ("read", re.compile(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
+    ("deleted", lazy_regex(rf"{_START}(?:git\s++)?rm\s++{_OPTIONS}{_PATH}")),
+    ("deleted", lazy_regex(rf"{_START}(?:git\s++)?mv\s++{_OPTIONS}{_PATH}\s")),
+    ("written", lazy_regex(rf"{_START}(?:git\s++)?(?:mv|cp)\s++{_OPTIONS}\S++\s++{_PATH}")),
+    ("written", lazy_regex(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
+    ("written", lazy_regex(rf"{_START}(?:tee|touch)\s++{_OPTIONS}{_PATH}")),
+    ("written", lazy_regex(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_SCRIPT}\s+{_PATH}")),
+    ("read", lazy_regex(rf"{_START}(?:cat|head|tail|less|more|nl|bat|wc)\s++(?:-\w++\s++(?:\d++\s++)?)*+{_PATH}")),
+    ("read", lazy_regex(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
 )
-_EXIT = re.compile(
+_EXIT = lazy_regex(
     r"<returncode>(-?\d{1,5})</returncode>|\"(?:exit_code|returncode|exitCode)\"\s*:\s*(-?\d{1,5})"
     r"|(?:exit(?:ed)?(?: with)?(?: code| status)|return ?code|Exit code|退出码)[:= ]+(-?\d{1,5})",
     re.I,
 )
-_ERROR = re.compile(
+_ERROR = lazy_regex(
     r"^(?:E[ \t]{1,20}+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}"
     r"|.{0,60}\b(?:error|fatal|panic|FAILED|FAIL|denied|not found)\b[: ].{0,200}"
     r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
     re.M,
 )
-_LOOK_TOOLS = re.compile(
+_LOOK_TOOLS = lazy_regex(
     r"get|list|search|find|read|view|show|fetch|look|query|calculate|think|cat|ls|grep|glob|tree|open|str_replace_editor",
     re.I,
 )
 # Commands that only show something, and filters behind a pipe. A chain is a look if each of its commands is one.
-_LOOK_COMMANDS = re.compile(
+_LOOK_COMMANDS = lazy_regex(
     r"(?:(?:get|list|search|find|read|view|show|fetch|look|query)(?:_\w{1,40})?|cd|pwd|cat|ls|ll|tree|stat|file|du|"
     r"e?grep|rg|head|tail|nl|less|more|wc|echo|open|goto|scroll_\w{1,10}|which|type|true|"
     r"sort|uniq|cut|awk|tr|column|jq|sed(?! -i)|xargs (?:-\S{1,20} )?(?:e?grep|cat|ls|head|wc)|"
     r"git (?:--no-pager )?(?:log|show|status|diff|grep|blame|branch|ls-files))(?![\w-])|\Z",
     re.I,
 )
-_CHAINED = re.compile(r"[;|\n]+|&&")
-_STRING = re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
+_CHAINED = lazy_regex(r"[;|\n]+|&&")
+_STRING = lazy_regex(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
 # Frames that tools put around what they print, and what tells nothing by itself.
 _RULE_SIGNS = " =-*#_~\t"
-_LAYOUT = re.compile(
+_LAYOUT = lazy_regex(
     r"</?\w{2,20}>|<returncode>0</returncode>|0|[\[\](){}=~_.*#-]*|\[?(?:Command finished|Python Interpreter).{0,120}|"
     r"(?:WARNING|DeprecationWarning|npm (?:notice|warn))\b.*|\[notice\].*|OBSERVATION:?|root@\S{0,120} ?#?|\s*"
 )
-_TAGS = re.compile(r"</?[a-z_]{2,20}>")
+_TAGS = lazy_regex(r"</?[a-z_]{2,20}>")
 # Two lines that begin with a time.
-_LOGGED = re.compile(r"\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}[^\n]{0,400}\n\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}")
+_LOGGED = lazy_regex(r"\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}[^\n]{0,400}\n\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}")
 
 
 @dataclass(slots=True)

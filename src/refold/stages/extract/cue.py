@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from refold.patterns import lazy_regex
+
 # Words are compared by so many letters; a shorter word is compared whole, with the sign of its end.
 START_CHARS = 4
 WORD_END = "$"
 
-_WORD = re.compile(r"\b[a-z]\w*")
+_WORD = lazy_regex(r"\b[a-z]\w*")
 _REPEATS = ("*", "+", "{")
 
 
@@ -68,11 +70,11 @@ def any_word(*cues: str) -> Cue:
 
 
 def any_of(*cues: str) -> re.Pattern[str]:
-    return re.compile("|".join(cues))
+    return lazy_regex("|".join(cues))
 
 
 def _compile(choices: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(choices)})", re.I)
+    return lazy_regex(rf"\b(?:{'|'.join(choices)})", re.I)
 
 
 @lru_cache(maxsize=32)

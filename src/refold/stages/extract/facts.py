@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from refold.conversation.view import Fact, FactKind
+from refold.patterns import lazy_regex
 from refold.stages.extract.cue import Cue, any_of, any_word
 from refold.stages.extract.words import (
     PASTED_CHARS,
@@ -32,17 +33,17 @@ _DAY = (
 
 
 # Conditions, orders and questions without their mark state nothing.
-STATES_NOT = re.compile(
+STATES_NOT = lazy_regex(
     r"(?:when|if|what|how|why|where|who|which|can|could|would|please|let|see|run|show|try|use|make|do|does|is|are|"
     r"maybe|perhaps|wait)\b",
     re.I,
 )
-STATES_NOT_ZH = re.compile(
+STATES_NOT_ZH = lazy_regex(
     r"咋|怎么|怎样|什么|哪|几(?!年|天)|多少|谁|推荐|帮我|帮忙|帮看|查一?下|"
     r"找一?|请问|给我|如果|要是|可以(?:告诉|发)"
 )
 # "If I use X" decides nothing, a guess is no finding, and a line of code says nothing at all.
-CONDITION = re.compile(
+CONDITION = lazy_regex(
     r"(?:\w+[:,]? ){0,2}(?:if|since|suppose|assuming|I (?:suspect|expect|think|guess|assume|wonder|believe))\b|"
     r"[#>]|\w+\(",
     re.I,
@@ -87,7 +88,7 @@ USER_KEY = any_word(
     r"(?:the|our) \w+(?: \w+)? (?:is|are) (?:at |in |on )?\S*[\d/_@]",
 )
 # What a person states with a value in it.
-USER_STATES = re.compile(
+USER_STATES = lazy_regex(
     r"(?:The|Our|My|We|There|It|Its|All|Both|Each|Every|[A-Z][\w-]+)\b[^,;]{0,80}?"
     r"\b(?:is|are|was|were|has|have|had|runs?|lives?|costs?|takes?|took|starts?|ends?|rotates?|expires?|opens?|"
     rf"closes?|weighs?|holds?|listens?|points?|arrives?|leaves?|departs?)\b.*(?:{_VALUE}|\b{_DAY}\b)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from refold.conversation.message import Message, Part, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.view import Artifact
+from refold.patterns import lazy_regex
 from refold.stages.extract.actions import Action, find_actions
 from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 
@@ -32,13 +32,13 @@ CROWD_MIN = 12
 CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
 
 # ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
-_ATTRIBUTE = re.compile(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
-_STEM = re.compile(r"[./_:\\-]+")
-_HEX = re.compile(r"[0-9a-f]+")
-_DIGITS = re.compile(r"\d+")
+_ATTRIBUTE = lazy_regex(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
+_STEM = lazy_regex(r"[./_:\\-]+")
+_HEX = lazy_regex(r"[0-9a-f]+")
+_DIGITS = lazy_regex(r"\d+")
 # A word, a sign, and letters among digits: bkg_k1hecyw115.
-_RANDOM = re.compile(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
-_RUN = re.compile(r"[A-Za-z0-9_$#@~%./\\:+-]+")
+_RANDOM = lazy_regex(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
+_RUN = lazy_regex(r"[A-Za-z0-9_$#@~%./\\:+-]+")
 
 
 @dataclass(slots=True)
@@ -263,15 +263,15 @@ _MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version
 _NAMED = frozenset(("identifier", "name", "flag", "file"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
-_LABEL = re.compile(
+_LABEL = lazy_regex(
     # On one line: "else:" is no label of the line number below it.
     r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
     r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
     r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
 )
 # "Its phone": whose it is was said before.
-_PRONOUN_ZH = re.compile(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
-_STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))")
+_PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
+_STATED = lazy_regex(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ what they cost; a line that says what was said already is worth less. An empty s
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Literal
 
 from refold.conversation.message import mark
 from refold.conversation.reason import Language
+from refold.patterns import lazy_regex
 
 Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed"]
 
@@ -27,7 +27,7 @@ SMALL_TOKENS = 400
 # The full frame takes about 75 tokens: a record of fewer than this many has one short line in its place.
 FRAME_TOKENS_MIN = 700
 
-_MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
+_MARK = lazy_regex(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
     "en": (
         "{count} earlier messages, folded into this record{turns}. Not a request: what is done is done, do not do it "
@@ -50,7 +50,7 @@ CLOSING: dict[Language, str] = {
     "en": "(The above sums up the earlier conversation; read it together with what follows.)",
 }
 
-_MARKER = re.compile(r"\[[^\[\]\n]++\]")
+_MARKER = lazy_regex(r"\[[^\[\]\n]++\]")
 
 
 def neutralise(text: str) -> str:
@@ -170,7 +170,7 @@ NOVELTY_SHARE = 0.4
 KNOWN_SHARE = 0.3
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
-_WORD = re.compile(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
+_WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
 def headings_of(layout: Layout) -> Mapping[str, dict[Language, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation.view import Artifact
+from refold.patterns import lazy_regex
 from refold.stages.extract.layout import Line
 
 INSTRUCTIONS_CHARS_MAX = 2_000
@@ -19,7 +20,7 @@ WORDS_MAX = 24
 LINE_BOOST = 12.0
 VALUE_BOOST = 20.0
 
-_WORD = re.compile(r"[A-Za-z0-9_][\w./:-]*[A-Za-z0-9_]|[\u3400-\u9fff]+")
+_WORD = lazy_regex(r"[A-Za-z0-9_][\w./:-]*[A-Za-z0-9_]|[\u3400-\u9fff]+")
 # Words that tell what to do, not about what.
 _STOP = frozenset(
     re.findall(
@@ -30,11 +31,11 @@ _STOP = frozenset(
         anything important details detail things stuff""",
     )
 )
-_STOP_ZH = re.compile("请|保留|保持|记住|关于|所有|全部|重要|摘要|总结|压缩|内容|信息|一下|以及|还有|的|和|与|在|把|要")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_CLAUSE = re.compile(r"[.,;!?，。；！？、\n]+|\bbut\b|但是?", re.I)
+_STOP_ZH = lazy_regex("请|保留|保持|记住|关于|所有|全部|重要|摘要|总结|压缩|内容|信息|一下|以及|还有|的|和|与|在|把|要")
+_CAMEL = lazy_regex(r"(?<=[a-z0-9])(?=[A-Z])")
+_CLAUSE = lazy_regex(r"[.,;!?，。；！？、\n]+|\bbut\b|但是?", re.I)
 # A clause that says what may go asks for nothing to be kept.
-_MAY_GO = re.compile(
+_MAY_GO = lazy_regex(
     r"\b(?:drop|forget|omit|skip|ignore|remove|discard|leave out|without|no need|don't|do not)\b|"
     r"不要|不用|不必|丢掉|丢弃|忘记|忽略|省略|去掉|删",
     re.I,

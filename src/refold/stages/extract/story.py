@@ -18,6 +18,7 @@ from functools import lru_cache
 from refold.conversation.message import Message
 from refold.conversation.reason import Language
 from refold.conversation.view import Fact
+from refold.patterns import lazy_regex
 from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
@@ -46,30 +47,30 @@ PLAN_MAX = 30
 # What the assistant said was left to do is open only if it said so in one of its newest messages.
 OPEN_REPLIES = 6
 
-_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE_END = lazy_regex(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
 WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 70, 20
 # What follows one of these signs can be read by itself, unless it begins with a word that leans on what came before.
-_CLAUSE_ZH = re.compile(
+_CLAUSE_ZH = lazy_regex(
     r"[，；](?!(?:因|由于|所以|因此|但|可是|不过|而|并|且|也|就|才|却|还|又|再|则|便|其|它|这|那|否则|结果|导致|以|需|说明|比)|"
     r"[^，；。！？]{0,9}(?:[。！？]|\Z))"
 )
 # A statement of some length, and the question behind it.
-_ASKS_LAST_ZH = re.compile(r"([^\n]{9,}[，；。！])([^，；。！]+)\Z")
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
-_TODO_TOOL = re.compile(r"todo|plan|task", re.I)
-_BOX = re.compile(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
-_LEANS = re.compile(
+_ASKS_LAST_ZH = lazy_regex(r"([^\n]{9,}[，；。！])([^，；。！]+)\Z")
+_HAN = lazy_regex(r"[\u3400-\u9fff]")
+_FENCE = lazy_regex(r"```.*?(?:```|\Z)", re.S)
+_TODO_TOOL = lazy_regex(r"todo|plan|task", re.I)
+_BOX = lazy_regex(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
+_LEANS = lazy_regex(
     r"(?:(?:but|and|so|now|yes|no|ah|ok(?:ay)?),? ){0,3}(?:this|that|these|those|it|here|there|everything)\b", re.I
 )
 # A sentence that leans on the one before it needs so many words of its own, one less if it gives a cause.
 LEANING_WORDS_MIN = 3
 # A cause, a decision or a failure is worth telling wherever it is.
 TELLING_BONUS = 0.7
-_AT_LINE = re.compile(r"\blines? (?:\d|numbers?\b)", re.I)
-_NAMED = re.compile(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
+_AT_LINE = lazy_regex(r"\blines? (?:\d|numbers?\b)", re.I)
+_NAMED = lazy_regex(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,26 +10,28 @@ import re
 from collections import Counter
 from functools import lru_cache
 
+from refold.patterns import lazy_regex
+
 # A part longer than this is read at its head and its tail; the middle of a giant output is reached by its handle.
 HEAD_CHARS = 300_000
 TAIL_CHARS = 100_000
 VALUE_CHARS_MAX = 160
 
-_WORD = re.compile(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
-_URL = re.compile(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
+_WORD = lazy_regex(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
+_URL = lazy_regex(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
+_EMAIL = lazy_regex(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
 # A quoted phrase opens and closes on a letter: else the text between two phrases would pass for one.
 # The pattern begins with the sign itself, so that the engine can skip to it; what precedes the sign is checked after.
-_QUOTED = re.compile(
+_QUOTED = lazy_regex(
     r"""['"“「《`](?:(?<=')(?<![\w\\]')([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
     r"""|(?<=")(?<![\w\\]")([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
     r"""|(?<=“)([^”\n]{2,60})”|(?<=「)([^」\n]{2,60})」|(?<=《)([^》\n]{1,60})》"""
     r"""|(?<=`)(?<!``)([\w.$@#/:-]{2,60})`(?!`))"""
 )
 # In backticks a common word is a name of the code; in quotes ("yes.") it is how somebody put it.
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
-_NAME = re.compile(
+_HAN = lazy_regex(r"[\u3400-\u9fff]")
+_COMMON_WORD = lazy_regex(r"[a-z]+[.!?]?")
+_NAME = lazy_regex(
     r"[A-Z](?<!\w[A-Z])(?<![.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
     r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bYeah)(?<!\bBye)(?<!\bCongrats)(?<!\bSorry)"
     r"(?<!\bThe)(?<!\bThis)(?<!\bThat)"
@@ -39,70 +41,70 @@ _NAME = re.compile(
     r"(?!\*{0,2}[:：])"
 )
 # ``@property`` on a line of its own is code, nobody's name; nor is the address of an object in memory an id.
-_DECORATOR = re.compile(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
-_OBJECT = re.compile(r"0x[57][0-9a-f]{11}")
-_TAG = re.compile(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
+_DECORATOR = lazy_regex(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
+_OBJECT = lazy_regex(r"0x[57][0-9a-f]{11}")
+_TAG = lazy_regex(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
 # without a space is one long run.
-_ZH_NUMBER = re.compile(
+_ZH_NUMBER = lazy_regex(
     r"(?<![\dA-Za-z])(?<![A-Za-z]-)\d[\d,.]{0,20}+(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
 )
-_JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
-_LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
+_JSON_KEY = lazy_regex(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
+_LINE_NUMBER = lazy_regex(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
-_ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
+_ANSI = lazy_regex(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 # The pattern begins with the digit itself, so that the engine can skip to it; what precedes the digit is checked after.
-_SED = re.compile(
+_SED = lazy_regex(
     r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?"
     r"|['\"]/[^'\"\n]{1,160}/[pd](?=['\"])"
 )
 # In a tool's table "100,200" may be two cells; a sign before it, or a person writing it, makes it one amount.
-_MONEY_THOUSANDS = re.compile(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
-_THOUSANDS = re.compile(
+_MONEY_THOUSANDS = lazy_regex(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
+_THOUSANDS = lazy_regex(
     r"[\d$€£¥](?<![\d,.$€£¥][\d$€£¥])(?:(?<=\d)\d{0,2}|(?<=[$€£¥])\d{1,3})(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])"
 )
-_TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
-_HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
+_TAIL = lazy_regex(r"[.:,\\+\-/%]+\Z")
+_HEAD = lazy_regex(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
 
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ][\d:.+Zz-]{4,32})?|\d{1,2}/\d{1,2}/\d{2,4}")
-_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?:\+\d{1,2})?")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HEX = re.compile(r"(?:0x)?(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,64}")
-_COLOUR = re.compile(r"#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?")
-_VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(?:\.\d{1,5}){1,2}(?:[.-]?(?:dev|rc|a|b|post|beta|alpha)[\w.]{0,12})?")
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?|localhost:\d{2,5}")
-_MONEY = re.compile(r"[$€£¥]\d[\d,]*(?:\.\d+)?[kKmM]?")
-_UNIT = re.compile(r"\d+(?:\.\d+)?(?:ms|s|min|h|d|B|[kKMGT]i?B|[kMG]?Hz|px|em|rem|km|cm|mm|kg|mg|%)")
-_NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{3,18}(?:\.\d+)?|-?\d{1,2}\.\d{2,17}")
-_TICKET = re.compile(r"#\d{1,8}|[A-Z][A-Z0-9]{1,9}-\d{1,8}|(?:PR|GH|CVE)-[\d-]{1,16}")
-_CODE = re.compile(r"(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,24}")
-_GROUPED = re.compile(r"(?=[\d-]{8})\d{2,8}(?:-\d{2,8}){1,5}")
-_KEYED = re.compile(r"[A-Za-z][A-Za-z]*(?:[_-][A-Za-z]+)*[_-]?\d{3,20}")
-_MIXED = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9@]{6,40}")
+_DATE = lazy_regex(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ][\d:.+Zz-]{4,32})?|\d{1,2}/\d{1,2}/\d{2,4}")
+_TIME = lazy_regex(r"\d{1,2}:\d{2}(?::\d{2})?(?:\+\d{1,2})?")
+_UUID = lazy_regex(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = lazy_regex(r"(?:0x)?(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,64}")
+_COLOUR = lazy_regex(r"#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?")
+_VERSION = lazy_regex(r"v?\d{1,4}\.\d{1,4}(?:\.\d{1,5}){1,2}(?:[.-]?(?:dev|rc|a|b|post|beta|alpha)[\w.]{0,12})?")
+_ADDRESS = lazy_regex(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?|localhost:\d{2,5}")
+_MONEY = lazy_regex(r"[$€£¥]\d[\d,]*(?:\.\d+)?[kKmM]?")
+_UNIT = lazy_regex(r"\d+(?:\.\d+)?(?:ms|s|min|h|d|B|[kKMGT]i?B|[kMG]?Hz|px|em|rem|km|cm|mm|kg|mg|%)")
+_NUMBER = lazy_regex(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{3,18}(?:\.\d+)?|-?\d{1,2}\.\d{2,17}")
+_TICKET = lazy_regex(r"#\d{1,8}|[A-Z][A-Z0-9]{1,9}-\d{1,8}|(?:PR|GH|CVE)-[\d-]{1,16}")
+_CODE = lazy_regex(r"(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,24}")
+_GROUPED = lazy_regex(r"(?=[\d-]{8})\d{2,8}(?:-\d{2,8}){1,5}")
+_KEYED = lazy_regex(r"[A-Za-z][A-Za-z]*(?:[_-][A-Za-z]+)*[_-]?\d{3,20}")
+_MIXED = lazy_regex(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9@]{6,40}")
 _EXTENSION = (
     r"(?:pyi?|ipynb|[jt]sx?|mjs|cjs|json|jsonl|ya?ml|toml|ini|cfg|conf|md|rst|txt|csv|tsv|html?|css|scss|xml|svg|sh|bash|"
     r"zsh|ps1|bat|c|h|cc|cpp|hpp|cs|java|kt|go|rs|rb|php|swift|scala|lua|pl|r|sql|db|sqlite3?|proto|lock|log|env|"
     r"diff|patch|gz|zip|tar|tgz|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|webp|mp[34]|wav|so|dll|exe|whl|jar|vue|tex|bib)"
 )
-_PATH = re.compile(
+_PATH = lazy_regex(
     rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
 )
-_TREE = re.compile(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
+_TREE = lazy_regex(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
 # Two words around a slash are more often a choice than a folder.
-_PAIR = re.compile(r"[A-Za-z-]+/[A-Za-z-]+")
+_PAIR = lazy_regex(r"[A-Za-z-]+/[A-Za-z-]+")
 # 40/40 and 1/1 say that all is there; 38/40 says how much.
-_ALL_OF = re.compile(r"(\d+)/\1")
-_OUT_OF = re.compile(r"\d+/\d+")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
-_SCOPED = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
-_SNAKE = re.compile(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
-_PLURAL = re.compile(r"[A-Z]{2,}s")
-_CAMEL = re.compile(
+_ALL_OF = lazy_regex(r"(\d+)/\1")
+_OUT_OF = lazy_regex(r"\d+/\d+")
+_DOTTED = lazy_regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
+_SCOPED = lazy_regex(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
+_SNAKE = lazy_regex(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
+_PLURAL = lazy_regex(r"[A-Z]{2,}s")
+_CAMEL = lazy_regex(
     r"[a-z]+\d*(?:[A-Z][a-z0-9]+)+[A-Z]*|(?:[A-Z][a-z0-9]+){2,}[A-Z]*|[A-Z]{2,}[a-z]\w*|[A-Z][a-z]+[A-Z]+\w*"
 )
-_CONST = re.compile(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
-_FLAG = re.compile(r"--[a-z][a-z0-9-]{2,40}")
-_KEBAB = re.compile(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
+_CONST = lazy_regex(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
+_FLAG = lazy_regex(r"--[a-z][a-z0-9-]{2,40}")
+_KEBAB = lazy_regex(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
 
 _ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "N/A", "I/O"))
 
@@ -138,7 +140,7 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 _NAMES = tuple(f"g{at}" for at in range(len(_SORTS)))
 # One pattern for all of them: of a word most sorts are tried in vain, and each try has its price.
-_SORTED = re.compile(
+_SORTED = lazy_regex(
     "|".join(
         f"(?P<{name}>{f'(?a:{pattern.pattern})' if pattern.flags & re.ASCII else pattern.pattern})"
         for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True)

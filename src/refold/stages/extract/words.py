@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from refold.conversation.message import Message, message_handle
+from refold.patterns import lazy_regex
 from refold.stages.extract.cue import Cue, any_of, any_word
 
 # A pasted document is not a list of the user's wishes: in a long message a rule must open its sentence.
@@ -23,8 +24,8 @@ PENDING_MAX = 3
 SCAN_CHARS = 40_000
 
 # Where a sentence or a line ends.
-BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
-_RULE_STARTS = re.compile(
+BORDER = lazy_regex(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
+_RULE_STARTS = lazy_regex(
     r"[-*•\d.)\s]{0,6}(?:and |but |also,? |so |ok,? |please,? )?"
     r"(?:always (?!been|had|was|rooting|by|in|there)|never (?!mind|been|had|heard|seen|thought)|"
     r"don't (?!you|think|know|worry)|do not (?!think|know)|you (?:must (?!have)|should(?:n't| not| never| always)\b)|"
@@ -32,26 +33,26 @@ _RULE_STARTS = re.compile(
     r"stop \w+ing|keep in mind|no more |important:)",
     re.I,
 )
-_RULE_INSIDE = re.compile(
+_RULE_INSIDE = lazy_regex(
     r"\bfrom now on\b|\bunder no circumstances\b|\bat all times\b|\bmust (?:not|never|always|only|use)\b|"
     r"\b(?:you|please|should) (?:always|never|not|only)\b|\bplease (?:don't|do not|avoid|make sure|use|keep)\b|"
     r"\bI (?:only want|never want|always want|don't want|do not want|prefer)\b",
     re.I,
 )
-_RULE_ZH = re.compile(
+_RULE_ZH = lazy_regex(
     r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|"
     r"禁止|不许|不准|不得|一律|永远不|每次都|^(?:请|你)?一定要|^(?:请)?(?:不要|别|只用|只能|始终|总是)|"
     r"不要(?:用|动|改|碰|写|直接)|不能(?:直接|动|改|用)|要求(?:走|用|先|必须)|以\S{1,8}为准|封顶|上限|最多不"
 )
 # Words that open a step rather than tell what came of it.
-_INTENT = re.compile(
+_INTENT = lazy_regex(
     r"(?:THOUGHT:\s*)?(?:[-*] )?(?:(?:ok(?:ay)?|now|so|wait|hmm|first|next|then|great|perfect|excellent)[,!.]? )*"
     r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b|"
     r"(?:好的?[，。]?|那么?[，]?)?(?:我|让我|现在|下面|首先)?(?:先|再|来|去|试着|接着)[^已了]{0,40}[。！]?\Z",
     re.I,
 )
 # What an assistant that works announces: the step itself is listed.
-_ANNOUNCES = re.compile(
+_ANNOUNCES = lazy_regex(
     r"(?:\*{0,2}step \d{1,2}[.:]\*{0,2} )?"
     r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*(?:I (?=(?:re-?)?run ))?"
     r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|we should|we need to|we'll) )?"
@@ -66,7 +67,7 @@ _ANNOUNCES = re.compile(
 ANNOUNCED_CHARS = 110
 # A shorter line without a sign at its end is an entry of a list.
 FIELD_CHARS = 60
-QUESTION = re.compile(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
+QUESTION = lazy_regex(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
 
 
 @dataclass(frozen=True)
@@ -306,7 +307,7 @@ STORY_REQUEST: CuePair = (
     ),
 )
 # A step that only looks.
-STORY_LOOKS = re.compile(
+STORY_LOOKS = lazy_regex(
     r"\b(?:look|check|see|list|read|view|examine|explore|inspect|search|find|verify|start|run|understand|open|grep|try)"
     r"(?:ing)?\b|[看查读搜找试]|检查|运行|验证",
     re.I,
@@ -319,14 +320,14 @@ STORY_WORTH: tuple[tuple[CuePair, float], ...] = (
     (STORY_DONE, 0.5),
     (STORY_OPEN, 0.4),
 )
-_BULLET = re.compile(r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|[A-Z]{4,12}:\s+)+")
-_OPENING = re.compile(
+_BULLET = lazy_regex(r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|[A-Z]{4,12}:\s+)+")
+_OPENING = lazy_regex(
     r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|(?-i:[A-Z]{4,12}):\s+|"
     r"(?:ok(?:ay)?|so|now|well|great|perfect|excellent|ah|oh|hmm|wait|yes|yeah|actually|also|then|and|hey|alright|"
     r"here)[,.!]\s+|(?:好的?|嗯+|那|哦|啊|哇|好啊|行啊|是的|对)[，,。！]\s*)+",
     re.I,
 )
-_POLITE = re.compile(
+_POLITE = lazy_regex(
     r"(?:(?:ok(?:ay)?|thanks?(?: you| so much| a lot| again| in advance)?|you're welcome|great|perfect|excellent|"
     r"awesome|"
     r"sure(?: thing)?|no problem|hi(?: there)?|hello|hey(?: there)?|bye|wow|yes|yeah|yep|good|nice|cool|alright|"
@@ -354,17 +355,17 @@ _STOP_WORDS = """
     gone goes take takes took give gives gave keep keeps back wow hey yeah awesome amazing
 """
 _STOP = frozenset(_STOP_WORDS.split())
-_FIELD = re.compile(r"\*{0,2}[A-Z][\w/()-]{1,20}(?: [\w/()-]{1,20}){0,2}:\*{0,2}\s\S.{0,40}(?<![.!?])\Z")
-_SIGNS = re.compile(r"[^\w\s,.;:!?'\"()’“”，。！？；：、（）《》-]")
-_WORDS = re.compile(r"[A-Za-z]{2,}|[\u3400-\u9fff]")
-_LATIN = re.compile(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
+_FIELD = lazy_regex(r"\*{0,2}[A-Z][\w/()-]{1,20}(?: [\w/()-]{1,20}){0,2}:\*{0,2}\s\S.{0,40}(?<![.!?])\Z")
+_SIGNS = lazy_regex(r"[^\w\s,.;:!?'\"()’“”，。！？；：、（）《》-]")
+_WORDS = lazy_regex(r"[A-Za-z]{2,}|[\u3400-\u9fff]")
+_LATIN = lazy_regex(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
 _GRAMMAR_ZH = (
     "的地得了着过是我你您他她它们在就这那哪也都和与及或很吧呀啊呢吗哦嗯啦么"
     "把被让给还又再才只要会能可个有没不但而且因为所以如果"
 )
-_PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
+_PAIR = lazy_regex(r"(?=([\u3400-\u9fff]{2}))")
 # Two characters of which neither only holds a sentence together.
-_TELLING_PAIR = re.compile(rf"(?=((?![{_GRAMMAR_ZH}])[\u3400-\u9fff](?![{_GRAMMAR_ZH}])[\u3400-\u9fff]))")
+_TELLING_PAIR = lazy_regex(rf"(?=((?![{_GRAMMAR_ZH}])[\u3400-\u9fff](?![{_GRAMMAR_ZH}])[\u3400-\u9fff]))")
 
 
 def finds(cue: CuePair, sentence: str) -> bool:
