@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refold.conversation import because
-from refold.conversation.message import Message, join_parts, mark, message_handle, read_handle
+from refold.conversation.message import Message, need_handle, read_behind
 from refold.conversation.reason import Reason
 from refold.conversation.view import RECALL, Edit, Item
-from refold.errors import HandleUnknown
 from refold.formats.intake import Intake, MessageSource, SourceKind
 from refold.ladder.report import Report
 from refold.tokens import model_info
@@ -62,52 +61,14 @@ class Originals:
 
     def read(self, handle: str) -> str:
         """Return the whole text behind a handle."""
-        found = self._find(handle)
-        name = read_handle(handle) or ""
+        name = need_handle(handle)
         if name.startswith("f:"):
-            return "\n\n".join(
-                f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found
-            )
-        _, dot, part = name.partition(".")
-        # Two contents may share a prefix, if rarely: show both, each whole.
-        texts = [read_message(message, int(part) if dot else None) for message in found]
-        return texts[0] if len(texts) == 1 else "\n\n".join(texts)
-
-    def _find(self, handle: str) -> list[Message]:
-        name = read_handle(str(handle))  # A model may pass anything.
-        if name is None:
-            raise HandleUnknown(
-                "{handle!r} is not a handle; handles look like {mark}", handle=str(handle)[:80], mark=mark("m:4f2a91c3")
-            )
-        if name.startswith("f:"):
-            folds = [list(messages) for key, messages in self._folds.items() if key.startswith(name)]
-            found = folds[0] if len(folds) == 1 else []
-        else:
-            found = self._find_digest(name.removeprefix("m:").partition(".")[0])
-        if not found:
-            raise HandleUnknown(
-                "nothing in this conversation has the handle {mark}; asking again will not help", mark=mark(name)
-            )
-        return found
-
-    def _find_digest(self, prefix: str) -> list[Message]:
+            folds = [messages for key, messages in self._folds.items() if key.startswith(name)]
+            return read_behind(name, folds[0] if len(folds) == 1 else ())
         if self._by_digest is None:
             self._by_digest = {message.digest: message for message in self._messages}
-        return [message for digest, message in self._by_digest.items() if digest.startswith(prefix)]
-
-
-def read_message(message: Message, part: int | None = None) -> str:
-    """Return the exact text of a message's parts, or of one of them."""
-    if part is not None:
-        if part >= len(message.parts):
-            raise HandleUnknown(
-                "the message {mark} has {count} parts, not {value}",
-                mark=mark(message_handle(message)),
-                count=len(message.parts),
-                value=part + 1,
-            )
-        return message.parts[part].text
-    return join_parts(message)
+        prefix = name.removeprefix("m:").partition(".")[0]
+        return read_behind(name, [one for digest, one in self._by_digest.items() if digest.startswith(prefix)])
 
 
 def trace_items(

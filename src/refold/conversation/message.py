@@ -20,6 +20,8 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from refold.errors import HandleUnknown
+
 Kind = Literal["text", "thinking", "call", "result", "media", "opaque"]
 
 
@@ -235,6 +237,45 @@ def read_handle(text: str) -> str | None:
     """Return the handle that a person or a model typed, with or without brackets; None if it is not one."""
     stripped = text.strip().strip("⟨⟩<>[]() ").lower()
     return stripped if _HANDLE.fullmatch(stripped) else None
+
+
+def need_handle(given: object) -> str:
+    """Return the handle in what a person or a model passed; raise HandleUnknown if it is not one."""
+    name = read_handle(str(given))
+    if name is None:
+        raise HandleUnknown(
+            "{handle!r} is not a handle; handles look like {sample}", handle=str(given)[:80], sample=mark("m:4f2a91c3")
+        )
+    return name
+
+
+def read_behind(name: str, messages: Sequence[Message]) -> str:
+    """Return the exact text behind a handle, whose messages these are; raise HandleUnknown if there are none."""
+    if not messages:
+        raise explain_unknown(name)
+    if name.startswith("f:"):
+        return "\n\n".join(f"{mark(message_handle(one))} {one.role}\n{join_parts(one)}" for one in messages)
+    _, dot, part = name.partition(".")
+    # Two contents may share a prefix, if rarely: show both, each whole.
+    return "\n\n".join(_read_part(one, name, int(part)) if dot else join_parts(one) for one in messages)
+
+
+def explain_unknown(name: str) -> HandleUnknown:
+    """Return the error for a handle with nothing behind it."""
+    return HandleUnknown(
+        "nothing in this conversation has the handle {handle}; asking again will not help", handle=mark(name)
+    )
+
+
+def _read_part(message: Message, name: str, part: int) -> str:
+    if part >= len(message.parts):
+        raise HandleUnknown(
+            "{mark}: that message has {count} parts, counted from 0; all of it is {mark2}",
+            mark=mark(name),
+            count=len(message.parts),
+            mark2=mark(message_handle(message)),
+        )
+    return message.parts[part].text
 
 
 def write_json(value: object) -> str:

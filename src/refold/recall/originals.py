@@ -14,7 +14,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from refold.conversation.message import DIGITS, Format, Message, join_parts, mark, read_handle
+from refold.conversation.message import (
+    DIGITS,
+    Format,
+    Message,
+    Part,
+    explain_unknown,
+    join_parts,
+    mark,
+    need_handle,
+    read_behind,
+)
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
@@ -33,7 +43,6 @@ class Original:
     name: str = ""
     seq: int = 0
     created_at: float = 0.0
-    parts: tuple[str, ...] = ()
 
     @property
     def handle(self) -> str:
@@ -43,27 +52,27 @@ class Original:
 
 def read_original(stored: StoredMessage, form: Format) -> Original:
     """Return a stored message as text; a forgotten one has none."""
+    message = _read_message(stored, form)
+    results = (part.name for part in message.parts if part.kind == "result")
+    text = "" if stored.is_forgotten else join_parts(message)
+    name = " ".join(filter(None, dict.fromkeys((message.name, *results))))
+    return Original(stored.id, stored.digest, stored.role, text, name, stored.seq, stored.created_at)
+
+
+def _read_message(stored: StoredMessage, form: Format) -> Message:
+    """Return a stored message for reading. One that is forgotten or cannot be parsed is a single text."""
+    raw, name = None, None
     if stored.is_forgotten:
-        return Original(stored.id, stored.digest, stored.role, "", "", stored.seq, stored.created_at)
-    try:
-        # Read the parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
-        raw = load_json(stored.raw)
-        parts = form.parse_parts(raw)
-    except (FormatError, ValueError, RecursionError):
-        text = stored.raw.decode("utf-8", "replace")
-        return Original(stored.id, stored.digest, stored.role, text, "", stored.seq, stored.created_at, (text,))
-    name = raw.get("name") if isinstance(raw, dict) else None
-    names = dict.fromkeys((name if isinstance(name, str) else "", *(one.name for one in parts if one.kind == "result")))
-    return Original(
-        stored.id,
-        stored.digest,
-        stored.role,
-        join_parts(Message(raw, stored.role, parts, stored.digest, stored.id)),
-        " ".join(filter(None, names)),
-        stored.seq,
-        stored.created_at,
-        tuple(part.text for part in parts),
-    )
+        parts: tuple[Part, ...] = (Part("text", "[forgotten]"),)
+    else:
+        try:
+            # Read the parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
+            raw = load_json(stored.raw)
+            parts = form.parse_parts(raw)
+            name = raw.get("name")
+        except (FormatError, ValueError, RecursionError):
+            parts = (Part("text", stored.raw.decode("utf-8", "replace")),)
+    return Message(raw, stored.role, parts, stored.digest, stored.id, name if isinstance(name, str) else "")
 
 
 # About 200 tokens. A Chinese character weighs about three Latin ones.
@@ -190,8 +199,13 @@ def expand_handle(
     ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, *, limit: int | None = None
 ) -> OriginalPage:
     """Return a page of the original behind a handle."""
-    name = _read_name(handle)
-    text = _read_fold(ledger, row, name) if name.startswith("f:") else _read_message(ledger, row, name)
+    name, form = need_handle(handle), format_of(row)
+    stored = find_handle(ledger, row, name)
+    if not name.startswith("f:"):
+        stored = list({one.digest: one for one in stored if not one.is_forgotten}.values())
+        if not stored:
+            raise HandleUnknown("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
+    text = read_behind(name, [_read_message(one, form) for one in stored])
     start = max(0, offset)
     piece = text[start:] if limit is None else text[start : start + max(0, limit)]
     return OriginalPage(piece, name, min(start, len(text)), len(text))
@@ -199,79 +213,17 @@ def expand_handle(
 
 def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:
     """Return the stored messages behind a handle: all with that content, or all that a fold covers."""
-    name = _read_name(handle)
+    name = need_handle(handle)
     if name.startswith("f:"):
-        return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
-    found = ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0])
+        # Switched off or not: its handle may be in an older context.
+        folds = {
+            stored.edit.fold.handle: stored.edit.covers
+            for stored in ledger.read_edits(row.id, active_only=False)
+            if stored.edit.fold is not None and stored.edit.fold.handle.startswith(name)
+        }
+        found = ledger.read_messages(row.id, next(iter(folds.values()))) if len(folds) == 1 else []
+    else:
+        found = ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0])
     if not found:
-        raise _explain_unknown(name)
+        raise explain_unknown(name)
     return found
-
-
-def _read_name(handle: str) -> str:
-    name = read_handle(handle)
-    if name is None:
-        raise HandleUnknown(
-            "{handle!r} is not a handle; handles look like {sample}", handle=handle[:80], sample=mark("m:4f2a91c3")
-        )
-    return name
-
-
-def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
-    digest, dot, part = name.removeprefix("m:").partition(".")
-    form = format_of(row)
-    by_digest: dict[str, Original] = {}
-    is_forgotten = False
-    for stored in ledger.find_messages(row.id, digest):
-        if stored.is_forgotten:
-            is_forgotten = True
-        else:
-            by_digest.setdefault(stored.digest, read_original(stored, form))
-    if not by_digest:
-        if is_forgotten:
-            raise HandleUnknown("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
-        raise _explain_unknown(name)
-    # Two contents may share a prefix, if rarely: show both, each whole.
-    return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
-
-
-def _pick(original: Original, name: str, part: int | None) -> str:
-    if part is None:
-        return original.text
-    if part >= len(original.parts):
-        raise HandleUnknown(
-            "{mark}: that message has {count} parts, counted from 0; all of it is {mark2}",
-            mark=mark(name),
-            count=len(original.parts),
-            mark2=mark(original.handle),
-        )
-    return original.parts[part]
-
-
-def _read_fold(ledger: Ledger, row: SessionRow, name: str) -> str:
-    form = format_of(row)
-    stored = ledger.read_messages(row.id, _covered_ids(ledger, row, name))
-    pieces = []
-    for one in stored:
-        original = read_original(one, form)
-        text = "[forgotten]" if one.is_forgotten else original.text
-        pieces.append(f"{mark(original.handle)} {original.role}\n{text}")
-    return "\n\n".join(pieces)
-
-
-def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
-    """Return the messages behind a fold, switched off or not: its handle may be in an older context."""
-    folds = {
-        stored.edit.fold.handle: stored.edit.covers
-        for stored in ledger.read_edits(row.id, active_only=False)
-        if stored.edit.fold is not None and stored.edit.fold.handle.startswith(name)
-    }
-    if len(folds) != 1:
-        raise _explain_unknown(name)
-    return next(iter(folds.values()))
-
-
-def _explain_unknown(name: str) -> HandleUnknown:
-    return HandleUnknown(
-        "nothing in this session has the handle {handle}; asking again will not help", handle=mark(name)
-    )
