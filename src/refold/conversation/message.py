@@ -174,34 +174,27 @@ class Format(Protocol):
 
         Pass ``digest`` if its content hash is known already.
         """
-        ...
 
     def parse_parts(self, raw: object) -> tuple[Part, ...]:
         """Read the parts of a provider object that ``render`` or ``write_summary`` made."""
-        ...
 
     def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
         """Return the provider object with parts replaced (str) or left out (None); None if nothing is left.
 
         A changed call keeps its id and name and valid JSON arguments; a changed result keeps its call id.
         """
-        ...
 
     def write_summary(self, text: str, role: Role) -> object:
         """Return a provider object that carries a summary."""
-        ...
 
     def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:
         """Return the role a summary may have between these neighbours, ``wanted`` if it is legal."""
-        ...
 
     def find_faults(self, items: Sequence[Spoken]) -> list[str]:
         """Return what the provider would reject in this sequence, one short stable line each; [] if valid."""
-        ...
 
     def read_system(self, system: object) -> str:
         """Return the text of a system prompt that is passed apart from the messages (str, blocks or None)."""
-        ...
 
 
 DIGITS = 8

@@ -51,15 +51,12 @@ class Ledger(Protocol):
 
     def open_session(self, session_id: str, now: float) -> SessionRow:
         """Return the session; it is made if there is none."""
-        ...
 
     def measure(self, prefix: str = "") -> int:
         """Return how many bytes of messages the sessions have whose id begins with ``prefix``."""
-        ...
 
     def check_write(self) -> None:
         """Write something that leaves no trace; raise LedgerError if the store cannot be written now."""
-        ...
 
     def read_session(self, session_id: str) -> SessionRow | None: ...
 
@@ -68,37 +65,30 @@ class Ledger(Protocol):
 
         With a prefix the cost depends only on the number of matching sessions.
         """
-        ...
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None removes a key)."""
-        ...
 
     def change_setting(self, session_id: str, name: str, change: Callable[[Any], object], now: float) -> bool:
         """Replace a setting by what ``change`` makes of it, in one transaction; False if there is no such session.
 
         ``change`` gets None where there is no such setting. It may be called again if the transaction fails.
         """
-        ...
 
     def delete_session(self, session_id: str) -> bool:
         """Delete a session and everything that belongs to it; False if there is none."""
-        ...
 
     def read_whole(self, session_id: str) -> WholeSession | None:
         """Return all of a session in one snapshot; None if there is none."""
-        ...
 
     def put_whole(self, whole: WholeSession, now: float) -> bool:
         """Store a whole session with ``now`` as its last change; False, and nothing stored, if its id is taken.
 
         The caller must have validated it: ids follow from content, each is unique, and every reference resolves.
         """
-        ...
 
     def read_path(self, session_id: str) -> MessagePath:
         """Return the messages on the session's current path, in order, with its version."""
-        ...
 
     def append(
         self,
@@ -117,19 +107,15 @@ class Ledger(Protocol):
         ``arrival`` are edits made for these messages on arrival; known ones stay as they are, active or not.
         The cost is O(new messages + spliced), whatever the length of the session.
         """
-        ...
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
         """Return the messages with these ids, in that order and without unknown ones; or the whole current path."""
-        ...
 
     def list_messages(self, session_id: str, *, after: int = 0, limit: int = 1_000) -> list[StoredMessage]:
         """Return messages with a ``seq`` above ``after`` in the order of arrival, on the path or not."""
-        ...
 
     def find_messages(self, session_id: str, digest_prefix: str, *, limit: int = 100) -> list[StoredMessage]:
         """Return messages, on the path or not, whose digest begins with these hex digits."""
-        ...
 
     def commit(
         self, session_id: str, batch: Batch, *, now: float, events: Sequence[Event] = (), owner: str | None = None
@@ -139,41 +125,32 @@ class Ledger(Protocol):
         That is the case if a covered message is missing, or was forgotten without the batch knowing; if the active
         edits over the covered messages are not those it expects; or if ``owner`` is given and has lost the lease.
         """
-        ...
 
     def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, now: float, event: Event) -> int:
         """Switch edits on or off and log the event that says why; return how many changed."""
-        ...
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
         """Return edits in the order they were made."""
-        ...
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
         """Return batches in the order they were committed."""
-        ...
 
     def add_event(self, session_id: str, event: Event) -> int:
         """Log an event; return its id."""
-        ...
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
         """Return events with an id above ``after``, oldest first; of all sessions if the id is None."""
-        ...
 
     def read_newest_events(self, session_id: str | None, *, limit: int = 1) -> list[Event]:
         """Return the last events, newest first; of all sessions if the id is None."""
-        ...
 
     def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
         """Return facts, oldest first; of all sessions if the id is None. A fact found twice is listed once."""
-        ...
 
     def add_usage(self, session_id: str, usage: StoredUsage) -> None: ...
 
     def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
         """Return reported usage, newest first."""
-        ...
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
         """Take or extend the lease, the right to compress a session; False while another owner's has not expired.
@@ -181,15 +158,12 @@ class Ledger(Protocol):
         ``seconds`` is at most LEASE_S_MAX. A stored lease with more time left was taken before the clock was set back;
         it is void.
         """
-        ...
 
     def release_lease(self, session_id: str, owner: str) -> None:
         """Release the lease if this owner has it."""
-        ...
 
     def is_leased(self, session_id: str, *, now: float) -> bool:
         """Return whether any owner has the lease now, which means that the session is being compressed."""
-        ...
 
     def verify(
         self, session_id: str | None = None, *, repair: bool = False, digest: Callable[[object], str] | None = None
@@ -198,7 +172,6 @@ class Ledger(Protocol):
 
         ``digest`` recomputes the content hash of a provider's object, for callers that know its volatile parts.
         """
-        ...
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
         """Erase the content of messages and everything made from it, and log that; return how many had content.
@@ -208,15 +181,12 @@ class Ledger(Protocol):
         sentences of the session's events and reasons go. Hashes stay, so the chain still verifies. The version of the
         edits changes, so that every process drops the content from its memory and its index.
         """
-        ...
 
     def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
         """Delete edits and what was made from them, and log that; return how many went. The covered messages stay."""
-        ...
 
     def find_forgotten(self, session_id: str) -> list[str]:
         """Return the ids of the messages whose content was erased, in the order of arrival."""
-        ...
 
     def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
         """Store all extensions in one transaction; return the new rows, with None for a session that has changed.
@@ -225,11 +195,9 @@ class Ledger(Protocol):
         messages stay as they are. An event loop may call this without ``may_wait``: it then returns None, with nothing
         stored, if it would have to wait for another writer or for a server.
         """
-        ...
 
     def close(self) -> None:
         """Close what this thread and process opened. A later call opens it again."""
-        ...
 
 
 _PAGE = 1_000

@@ -63,7 +63,6 @@ class Model(Protocol):
         self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
     ) -> Completion:
         """Return the model's answer to one prompt."""
-        ...
 
 
 class Completes(Protocol):
@@ -71,7 +70,6 @@ class Completes(Protocol):
 
     def complete(self, prompt: str) -> Any:
         """Return or await an object with ``content``."""
-        ...
 
 
 async def call_model(
@@ -181,27 +179,21 @@ class ChatModel(Protocol):
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Yield deltas, then the complete reply; raise a ProviderError on failure."""
-        ...
 
     def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
         """Return tool definitions in the provider's format."""
-        ...
 
     def write_user(self, text: str) -> dict[str, Any]:
         """Return a user message."""
-        ...
 
     def write_answer(self, text: str) -> dict[str, Any]:
         """Return a text-only assistant message."""
-        ...
 
     def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
         """Return the messages that carry the results of one step's calls."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections; the next request reopens them."""
-        ...
 
 
 def clean_text(text: str) -> str:

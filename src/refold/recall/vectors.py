@@ -40,16 +40,13 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """The name of the model; stored vectors of another name do not fit."""
-        ...
 
     @property
     def is_local(self) -> bool:
         """True if it costs neither money nor a request."""
-        ...
 
     def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
         """Return a vector for each text; None for one that has none."""
-        ...
 
 
 def make_embedder(embeddings: Embeddings, variables: Mapping[str, str] | None = None) -> Embedder | None:

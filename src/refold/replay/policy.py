@@ -65,11 +65,9 @@ class Policy(Protocol):
 
     def see(self, messages: Sequence[Message]) -> None:
         """Add new messages."""
-        ...
 
     def prepare(self, idle_s: float = 0.0) -> Step:
         """Return what would be sent now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

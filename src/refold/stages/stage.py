@@ -111,7 +111,6 @@ class Stage(Protocol):
 
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return the edits that bring the view towards the goal, oldest first, and no more than needed."""
-        ...
 
 
 def acts_on_arrival(stage: Stage) -> bool:
@@ -124,7 +123,6 @@ class ArrivalStage(Stage, Protocol):
 
     def arrive(self, message: Message) -> list[Edit]:
         """Return the edits of one message, never looking at budget, position or query."""
-        ...
 
 
 def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: Reason | str) -> Edit | None:

@@ -53,15 +53,12 @@ class Counter(Protocol):
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, read as ordinary text throughout."""
-        ...
 
     def count_parts(self, role: str, parts: Sequence[Part], name: str = "") -> int:
         """Return the tokens of one message, its frame included."""
-        ...
 
     def count_tools(self, tools: object) -> int:
         """Return the tokens of tool schemas in any provider's shape; 0 for none."""
-        ...
 
 
 class _TextCounter(Protocol):
