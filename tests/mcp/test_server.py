@@ -152,7 +152,8 @@ async def test_what_is_wrong_is_an_answer_and_the_server_goes_on(tmp_path: Path)
     async with connect_in_process(tmp_path) as client:
         assert (await call(client, "context_expand", handle="nonsense")).startswith("Not found")
         missing = await call(client, "context_expand", handle="m:00000000")
-        assert missing == "Not found: nothing in this conversation has the handle ⟨m:00000000⟩; asking again will not help"
+        unknown = "nothing in this conversation has the handle ⟨m:00000000⟩; asking again will not help"
+        assert missing == f"Not found: {unknown}"
         assert "give 1 to" in await call(client, "context_append", messages=[])
         assert "no setting" in await call(client, "context_config", changes={"window": 3})
         wrong = await client.call_tool("context_expand", {"handle": 3.5, "offset": "x"})

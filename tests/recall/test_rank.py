@@ -2,17 +2,23 @@
 
 from refold.recall.hits import (
     BLOCK,
-    Said,
+    WANTS_NUMBER,
     Sought,
     choose_blocks,
     fuse,
     join_ranges,
     score_places,
     spread_word,
-    wants_number,
 )
+from refold.recall.index import NUMBER, QUESTION
+from refold.recall.index_file import PassageRow
 
-PLACES = {place: Said(10) for place in range(40)}
+
+def passage(place: int, flags: int = 0) -> PassageRow:
+    return PassageRow(place, place, 0, 10, 10, flags)
+
+
+PLACES = {place: passage(place) for place in range(40)}
 
 
 def test_a_place_that_says_both_words_beats_places_that_say_one() -> None:
@@ -38,8 +44,8 @@ def test_a_gap_in_what_was_read_fades_as_the_places_in_it_would() -> None:
 
 
 def test_a_question_counts_less_than_the_answer_after_it() -> None:
-    said = {1: Said(10, is_question=True), 2: Said(10, has_number=True)}
-    scores = score_places([Sought(1.0, [1, 2])], said, 10.0, asks_number=True)
+    rows = {1: passage(1, QUESTION), 2: passage(2, NUMBER)}
+    scores = score_places([Sought(1.0, [1, 2])], rows, 10.0, asks_number=True)
     assert scores[2] > scores[1]
 
 
@@ -52,9 +58,9 @@ def test_blocks_are_chosen_by_how_much_they_tell_and_bounded() -> None:
 
 
 def test_questions_for_numbers_are_recognised() -> None:
-    assert wants_number("which port did we choose")
-    assert wants_number("电话是多少")
-    assert not wants_number("who said hello")
+    assert WANTS_NUMBER.search("which port did we choose")
+    assert WANTS_NUMBER.search("电话是多少")
+    assert not WANTS_NUMBER.search("who said hello")
 
 
 def test_meaning_adds_what_shares_no_word_and_words_lead() -> None:

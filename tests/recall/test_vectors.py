@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import apsw
 import pytest
 
 from refold.config import CompressionConfig, load_config
 from refold.errors import ConfigError, Unavailable
+from refold.recall.index_file import Mark
 from refold.recall.options import EmbeddingService, RecallOptions
 from refold.recall.recall import Recall
-from refold.recall.vectors import ServiceEmbedder, compare, make_embedder, quantise
+from refold.recall.vectors import ServiceEmbedder, find_nearest, make_embedder, quantise
 from refold.testing.server import ScriptedProvider, embed_text
 from tests.recall.building import Workspace
 
@@ -86,11 +88,13 @@ def test_forgetting_takes_the_vector_too(semantic: Workspace) -> None:
 
 
 def test_a_vector_of_one_byte_per_dimension_keeps_the_order() -> None:
-    texts = ["the quick heron flies", "the quick heron", "a slow ibis walks"]
-    stored = [(at, quantise(embed_text(text))) for at, text in enumerate(texts)]
-    scores = compare(quantise(embed_text("quick heron")), stored)
+    db = apsw.Connection(":memory:")
+    db.execute("CREATE TABLE vector (key INTEGER PRIMARY KEY, value BLOB NOT NULL)")
+    texts = ["the quick heron flies", "the quick heron", "a slow heron walks"]
+    db.executemany("INSERT INTO vector VALUES (?, ?)", ((at, quantise(embed_text(t))) for at, t in enumerate(texts)))
+    scores = find_nearest(db, Mark(0, embedded=3), quantise(embed_text("quick heron")), ())
     assert scores[1] > scores[0] > scores[2]
-    assert compare(b"\x01\x02", stored) == {}
+    assert find_nearest(db, Mark(0, embedded=3), b"\x01\x02", ()) == {}
 
 
 def wait(recall: Recall) -> None:

@@ -44,7 +44,8 @@ NUMBER_BONUS = 1.15
 BLOCK = 8
 BLOCKS_MAX = 64
 
-_WANTS_NUMBER = re.compile(
+# A query that asks for a number, a date, an amount.
+WANTS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|old|often|far|tall|big|large)\b|\bwhen\b|\bwhat (?:time|date|number|id)\b|"
     r"\b(?:which|what) (?:port|version|year|month|day)\b|\b(?:phone|price|cost|fee|total|amount|code)\b|"
     r"电话|号码|评分|票价|门票|价格|费用|时间|多少|几|时长|片长|年份|哪年|生日|日期|身高|体重|人均|端口|版本|编号",
@@ -53,30 +54,11 @@ _WANTS_NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The properties of one place that ranking uses."""
-
-    weight: int
-    is_question: bool = False
-    has_number: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Sought:
     """One word of a query: its weight, and its places in order."""
 
     weight: float
     places: Sequence[int]
-
-
-def weigh_word(count: int, total: int) -> float:
-    """Return the weight of a word that is in ``count`` of ``total`` places."""
-    return math.log(1 + (max(total, count) - count + 0.5) / (count + 0.5))
-
-
-def wants_number(query: str) -> bool:
-    """Return whether a query asks for a number, a date, an amount."""
-    return _WANTS_NUMBER.search(query) is not None
 
 
 def choose_blocks(sought: Iterable[Sought], blocks_max: int = BLOCKS_MAX) -> list[int]:
@@ -105,16 +87,16 @@ def join_ranges(blocks: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def score_places(
-    sought: Iterable[Sought], said: Mapping[int, Said], weight_mean: float, *, asks_number: bool = False
+    sought: Iterable[Sought], rows: Mapping[int, PassageRow], weight_mean: float, *, asks_number: bool = False
 ) -> dict[int, float]:
-    """Return the score of every place in ``said``, 0 to about 1: the share of the sought words that it covers."""
-    order = sorted(said)
-    own = [_saturate(said[place].weight, weight_mean) for place in order]
+    """Return the score of every place in ``rows``, 0 to about 1: the share of the sought words that it covers."""
+    order = sorted(rows)
+    own = [_saturate(rows[place].weight, weight_mean) for place in order]
     totals = [0.0] * len(order)
     most = 0.0
     for word in sought:
         most += word.weight
-        held = said.keys() & set(word.places)
+        held = rows.keys() & set(word.places)
         if held:
             shares = [share if place in held else 0.0 for place, share in zip(order, own, strict=True)]
             for at, share in enumerate(spread_word(order, shares)):
@@ -123,9 +105,9 @@ def score_places(
     scores: dict[int, float] = {}
     for place, total in zip(order, totals, strict=True):
         if total > 0:
-            one = said[place]
-            share = total / most * (QUESTION_SHARE if one.is_question else 1.0)
-            scores[place] = share * NUMBER_BONUS if asks_number and one.has_number else share
+            flags = rows[place].flags
+            share = total / most * (QUESTION_SHARE if flags & QUESTION else 1.0)
+            scores[place] = share * NUMBER_BONUS if asks_number and flags & NUMBER else share
     return scores
 
 
@@ -290,7 +272,8 @@ def find_hits(
             for low, high in join_ranges(near)
             for one in (*index_file.read_passages(db, mark, low, high), *pending.read_passages(low, high))
         }
-        scores = _score_rows(rows, sought, mark, asks_number=wants_number(query)) if words_share else {}
+        asks_number, mean = WANTS_NUMBER.search(query) is not None, mark.weight / mark.passages
+        scores = score_places(sought, rows, mean, asks_number=asks_number) if words_share else {}
         early = _spread_messages(early, rows)
         hits = [
             Hit(place, score, row=rows[place], is_early=place in early)
@@ -299,15 +282,6 @@ def find_hits(
         ]
         hits += _find_notes(db, mark, sought)
     return HitList(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
-
-
-def _score_rows(
-    rows: Mapping[int, PassageRow], sought: Sequence[Sought], mark: Mark, *, asks_number: bool
-) -> dict[int, float]:
-    said = {
-        place: Said(one.weight, bool(one.flags & QUESTION), bool(one.flags & NUMBER)) for place, one in rows.items()
-    }
-    return score_places(sought, said, mark.weight / mark.passages, asks_number=asks_number)
 
 
 def holds_any(
@@ -344,7 +318,8 @@ def _weigh(
     dull: list[Sought] = []
     for word, found in places.items():
         count = len(found) if len(found) < PLACES_MAX else index_file.count_places(db, mark, word)
-        weighed = Sought(words[word] * weigh_word(count, mark.passages), found)
+        rarity = math.log(1 + (max(mark.passages, count) - count + 0.5) / (count + 0.5))
+        weighed = Sought(words[word] * rarity, found)
         (dull if count >= _DULL_MIN and 2 * count > mark.passages else sought).append(weighed)
     return sought if any(one.places for one in sought) else dull
 

@@ -50,7 +50,9 @@ def erase_messages(db: apsw.Connection, mark: Mark, ids: Sequence[str]) -> int:
             keys.extend(range(mark.key(found[0]), mark.key(found[0]) + found[1]))
             db.execute("UPDATE source SET count = 0 WHERE no = ? AND id = ?", (mark.no, message_id))
             count += 1
-    _erase_keys(db, mark, keys)
+    _erase_words(db, mark, set(keys))
+    for table in ("passage", "vector"):
+        db.executemany(f"DELETE FROM {table} WHERE key = ?", ((key,) for key in keys))
     return count
 
 
@@ -72,12 +74,6 @@ def erase_session(db: apsw.Connection, mark: Mark) -> None:
         db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", (low, high))
     db.execute("DELETE FROM source WHERE no = ?", (mark.no,))
     db.execute("DELETE FROM indexed WHERE no = ?", (mark.no,))
-
-
-def _erase_keys(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
-    _erase_words(db, mark, set(keys))
-    for table in ("passage", "vector"):
-        db.executemany(f"DELETE FROM {table} WHERE key = ?", ((key,) for key in keys))
 
 
 def _erase_words(db: apsw.Connection, mark: Mark, keys: set[int] | None) -> None:
@@ -200,7 +196,11 @@ class RecallIndex:
             # Words are collected before the lock is taken. If another process was faster, it did the same work.
             pieces = [(original, pause(_collect(original))) for original in (read_original(m, form) for m in messages)]
             with self.file.write() as db:
-                now = find_mark(db, row.id) or Mark(_add_session(db, row), row.created_at)
+                now = find_mark(db, row.id)
+                if now is None:
+                    sql = "INSERT INTO indexed (session_id, created_at) VALUES (?, ?)"
+                    db.execute(sql, (encode_text(row.id), row.created_at))
+                    now = Mark(db.last_insert_rowid(), row.created_at)
                 if now.seq == (mark.seq if mark else 0) and pieces:
                     now = _add_originals(db, now, pieces)
                     added += len(pieces)
@@ -307,12 +307,6 @@ def split_original(original: Original) -> Iterator[Piece]:
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
         yield Piece(passage.start, passage.stop, measure_weight(text), flags, text, beside)
         beside = ()
-
-
-def _add_session(db: apsw.Connection, row: SessionRow) -> int:
-    sql = "INSERT INTO indexed (session_id, created_at) VALUES (?, ?)"
-    db.execute(sql, (encode_text(row.id), row.created_at))
-    return db.last_insert_rowid()
 
 
 def _collect(original: Original) -> _Pieces:

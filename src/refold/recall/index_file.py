@@ -253,11 +253,6 @@ def read_source(db: apsw.Connection, mark: Mark, seq: int) -> IndexedMessage | N
     return IndexedMessage(*found) if found else None
 
 
-def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, IndexedMessage]:
-    found = ((seq, read_source(db, mark, seq)) for seq in seqs)
-    return {seq: source for seq, source in found if source is not None}
-
-
 def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
     found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
     return Note(place, found[0], found[1], decode_text(found[2])) if found else None
