@@ -5,9 +5,8 @@ few statements that differ: bulk inserts, locks, and where the content of a mess
 
 The ledger numbers a session's messages in the order of arrival, and stores a sequence of numbers as the first and last
 of each consecutive run. So a path of ten thousand messages is usually one run, and so is what a fold covers; both are
-cheap to write, read and compare. The stored rows of a path have ranks with gaps between them: an append extends the
-last row, a trim shortens the first, an insertion takes a rank in between. Only when a gap is used up are all rows of
-the session ranked again.
+cheap to write, read and compare. Only rows that differ are written: an append extends the last row, a trim shortens the
+first. An insertion that splits a run also writes the rows after it again.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from refold.conversation.turn import count_common
 from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
 
 Span = tuple[int, int]  # First and last, both included.
-ROOM = 1 << 32
 RankedRow = tuple[int, int, int]  # Rank, first, last.
 
 
@@ -96,54 +93,20 @@ def has_overlap(runs: Iterable[Span]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """The rows to remove, by rank, and the rows to insert or replace.
+def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> tuple[list[int], list[tuple[int, Span]]]:
+    """Return the ranks to remove and the rows to put, so that the last rows of a path hold ``new``.
 
-    ``spreads`` means that a gap is used up and all rows of the session must be ranked again.
-    """
-
-    removed: tuple[int, ...] = ()
-    put: tuple[tuple[int, Span], ...] = ()
-    spreads: bool = False
-
-
-def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> RowChange:
-    """Return the change that makes the last rows of a path hold ``new`` and touches only rows that differ.
-
-    ``rows`` begin with the row before the first change, if there is one.
+    ``rows`` begin with the row before the first change, if there is one, and end with the last row of the path.
     """
     old = [(first, last) for _, first, last in rows]
     head = count_common(old, new)
-    tail = count_common(old[head:][::-1], new[head:][::-1])
-    middle, wanted = rows[head : len(rows) - tail], new[head : len(new) - tail]
-    ranks = [rank for rank, _, _ in middle[: len(wanted)]]
-    missing = len(wanted) - len(ranks)
-    if missing:
-        left = rows[head + len(middle) - 1][0] if head + len(middle) else None
-        right = rows[len(rows) - tail][0] if tail else None
-        more = find_ranks(left, right, missing)
-        if not more:
-            return RowChange(spreads=True)
-        ranks += more
-    removed = tuple(rank for rank, _, _ in middle[len(wanted) :])
-    return RowChange(removed, tuple(zip(ranks, wanted, strict=True)))
-
-
-def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
-    """Return ``count`` ranks between two, with gaps; an empty list if there is no room."""
-    if right is None:
-        start, step = 0 if left is None else left, ROOM
-    elif left is None:
-        start, step = right - ROOM * (count + 1), ROOM
-    else:
-        start, step = left, (right - left) // (count + 1)
-    return [start + step * number for number in range(1, count + 1)] if step else []
-
-
-def spread_ranks(spans: Sequence[Span]) -> list[tuple[int, Span]]:
-    """Return all rows of a path with evenly spaced ranks."""
-    return [(ROOM * number, span) for number, span in enumerate(spans, 1)]
+    # More rows than before may find no rank in front of those at the end: these are ranked again, too.
+    tail = count_common(old[head:][::-1], new[head:][::-1]) if len(new) <= len(old) else 0
+    wanted = new[head : len(new) - tail]
+    ranks = [rank for rank, _, _ in rows[head : len(rows) - tail]]
+    after = rows[-1][0] + 1 if rows else 0
+    ranks += range(after, after + len(wanted) - len(ranks))
+    return ranks[len(wanted) :], list(zip(ranks, wanted, strict=False))
 
 
 def meets(runs: Sequence[Span], first: int, last: int) -> bool:

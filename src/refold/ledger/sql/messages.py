@@ -25,7 +25,6 @@ from refold.ledger.sql.database import (
     merge_spans,
     plan_rows,
     splice_runs,
-    spread_ranks,
 )
 from refold.ledger.sql.sessions import KEY, StoredSession
 
@@ -270,14 +269,8 @@ def _sum_tokens(db: Database, session: int, spans: Iterable[Span]) -> int:
 
 def _write_rows(db: Database, session: int, rows: list[RankedRow], runs: list[Span]) -> None:
     """Replace the last rows of the path so that they hold ``runs``."""
-    change = plan_rows(rows, runs)
-    put = change.put
-    if change.spreads:
-        sql = "SELECT first, last FROM path WHERE session = ? AND rank < ? ORDER BY rank"
-        before = [(first, last) for first, last in db.fetch_all(sql, (session, rows[0][0]))]
-        put = tuple(spread_ranks([*before, *runs]))
-        db.run("DELETE FROM path WHERE session = ?", (session,))
-    db.run_each("DELETE FROM path WHERE session = ? AND rank = ANY(?)", (session,), change.removed)
+    removed, put = plan_rows(rows, runs)
+    db.run_each("DELETE FROM path WHERE session = ? AND rank = ANY(?)", (session,), removed)
     sql = (
         "INSERT INTO path (session, rank, first, last) VALUES (?, ?, ?, ?) ON CONFLICT (session, rank) "
         "DO UPDATE SET first = excluded.first, last = excluded.last"
