@@ -15,7 +15,7 @@ from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.undo import _digest
 from tests.cli.running import Ran, Shell
-from tests.effort import first_of, is_quick
+from tests.effort import first_of
 
 PAGE = 4096
 COUNT = 240
@@ -33,13 +33,6 @@ def fill(folder: Path) -> Path:
                 manager.prepare_context_sync("long", [*history, {"role": "user", "content": f"go on {at}"}])
         manager.prepare_context_sync("short", [{"role": "user", "content": "hello there"}])
     return folder / ".refold" / "ledger.db"
-
-
-@pytest.fixture(autouse=True)
-def fewer_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a table without a readable first page up sooner: a hundred times more tries than these tables have rows."""
-    if is_quick():
-        monkeypatch.setattr("refold.ledger.salvage._FAILURES_MAX", 100 * COUNT)
 
 
 @pytest.fixture(scope="module")

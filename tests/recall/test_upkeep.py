@@ -6,6 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import LedgerError
 from refold.recall.index import BATCH_MESSAGES
 from refold.recall.recall import Recall
@@ -203,3 +204,15 @@ def test_an_index_of_another_layout_is_made_anew_and_a_foreign_file_refused(tmp_
     with pytest.raises(LedgerError, match="not an index"):
         Recall(workspace.ledger, foreign, WORDS_ONLY).recall("s", "heron")
     workspace.ledger.close()
+
+
+def test_a_closed_manager_leaves_a_ledger_that_can_be_copied(tmp_path: Path) -> None:
+    config = CompressionConfig(window=16_000, reserve=1_000, model="gpt-4o")
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with ContextCompressionManager(config, folder) as manager:
+            history = [{"role": "user", "content": f"Question {at}. " + "More words. " * 40} for at in range(120)]
+            manager.prepare_context_sync("s", history)
+        # The log is gone with the last connection, and everything is in the file.
+        assert not (folder / ".refold" / "ledger.db-wal").exists()

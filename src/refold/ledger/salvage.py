@@ -60,8 +60,9 @@ _UNASSIGNED = "salvaged-unassigned"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _BYTES_MAX = 1 << 40
-_KEY_MAX = 1 << 40
-_FAILURES_MAX = 200_000
+_KEY_BITS = 40
+_TRIES_MIN = 5_000
+_TRIES_PER_ROW = 20
 _UNREADABLE = (apsw.CorruptError, apsw.IOError, apsw.NotADBError, UnicodeDecodeError)
 
 
@@ -179,29 +180,38 @@ def _copy_tables(old: apsw.Connection, new: apsw.Connection) -> Iterator[tuple[s
     old.close()
 
 
-def _read_ranges(db: apsw.Connection, select: str, keys: Sequence[str], where: str = "") -> Iterator[list[Any] | None]:
+def _read_ranges(db: apsw.Connection, select: str, keys: Sequence[str]) -> Iterator[list[Any] | None]:
     """Yield the rows of a table by ranges of its first key; None for each place that cannot be read.
 
-    A range that fails is halved. If a single value of the first key fails, its rows are read by the second key.
+    A range that fails is halved. If a single value of the first key fails, its rows are read by the second key. Every
+    row that is read allows more tries, so a table of which nothing can be read is given up soon.
     """
-    key, rest = keys[0], keys[1:]
-    waiting = deque([(0, _KEY_MAX)])
-    failures = 0
-    while waiting and failures < _FAILURES_MAX:
-        low, high = waiting.popleft()
+    waiting = deque(_list_ranges(""))
+    tries = _TRIES_MIN
+    while waiting and tries > 0:
+        where, low, high = waiting.popleft()
+        key, *rest = keys[where.count("=") :]
         try:
-            yield db.execute(f"{select} WHERE {where}{key} BETWEEN ? AND ?", (low, high)).fetchall()
+            rows = db.execute(f"{select} WHERE {where}{key} BETWEEN ? AND ?", (low, high)).fetchall()
         except _UNREADABLE:
-            failures += 1
+            tries -= 1
             if low < high:
                 middle = (low + high) // 2
-                waiting += ((low, middle), (middle + 1, high))
+                waiting += ((where, low, middle), (where, middle + 1, high))
             elif rest:
-                yield from _read_ranges(db, select, rest, f"{where}{key} = {low} AND ")
+                waiting.extend(_list_ranges(f"{where}{key} = {low} AND "))
             else:
                 yield None
+        else:
+            tries += _TRIES_PER_ROW * len(rows)
+            yield rows
     if waiting:
         yield None
+
+
+def _list_ranges(where: str) -> Iterator[tuple[str, int, int]]:
+    """Yield ranges that hold every key, the smaller the lower: keys are counted from 1, and how far is not known."""
+    yield from ((where, 1 << bits >> 1, (1 << bits) - 1) for bits in range(_KEY_BITS + 1))
 
 
 def _read_orphans(db: apsw.Connection, table: str, select: str) -> Iterator[list[Any]]:

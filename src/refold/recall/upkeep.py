@@ -31,7 +31,9 @@ class SessionQueue(ABC, Generic[Job]):
         self._running: tuple[str, Job] | None = None
         self._stopped: tuple[str, Job] | None = None
         self._guard = threading.Lock()
+        # The thread that takes jobs, None once the queue is empty; and the newest one, which may not have ended yet.
         self._worker: threading.Thread | None = None
+        self._last: threading.Thread | None = None
 
     @abstractmethod
     def _do(self, session_id: str, job: Job) -> bool:
@@ -56,7 +58,9 @@ class SessionQueue(ABC, Generic[Job]):
         with self._guard:
             self._jobs.clear()
             self._stopped = self._running
-        self.join()
+        # A thread closes its connection to a ledger when it ends. Until then the newest changes may be in the log only.
+        if self.join() and self._last is not None and self._last is not threading.current_thread():
+            self._last.join()
 
     def _is_working(self) -> bool:
         # A child process has a copy of this object, but not its thread.
@@ -76,7 +80,7 @@ class SessionQueue(ABC, Generic[Job]):
         self._jobs[session_id] = job
         if not self._is_working():
             self._running = None
-            self._worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+            self._worker = self._last = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
             self._worker.start()
         return True
 
