@@ -80,6 +80,32 @@ def test_an_adapter_that_lacks_a_reader_says_so_when_it_is_made(tmp_path: Path) 
         Half("s1", workspace=tmp_path)  # type: ignore[abstract]
 
 
+class Framework:
+    """A framework's class for hooks, in a version that knows one of them."""
+
+    def before_model(self) -> None: ...
+
+
+class HookedAdapter(Adapter, Framework):
+    __module__ = "refold.integrations.hooked"
+
+    def before_model(self) -> None: ...
+
+    def after_model(self) -> None: ...
+
+
+def test_a_hook_that_the_framework_does_not_have_is_named_when_the_adapter_is_made(tmp_path: Path) -> None:
+    with needs("HookedAdapter", "framework 2.1"):
+        pass
+    with pytest.raises(
+        ConfigError, match=r"^HookedAdapter needs framework 2\.1 or newer: this one has no after_model$"
+    ):
+        HookedAdapter("s1", workspace=tmp_path)
+    assert not list(tmp_path.iterdir())
+    newer = type("Newer", (HookedAdapter, type("Framework", (), {"after_model": lambda _: None})), {})
+    newer("s1", workspace=tmp_path).manager.close()
+
+
 def test_a_framework_that_is_absent_or_too_old_is_named_with_its_version() -> None:
     with (
         pytest.raises(ConfigError, match=r"MyAdapter needs framework 2\.1 or newer \(.*no_such_framework"),

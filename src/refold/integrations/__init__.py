@@ -46,9 +46,14 @@ def open_session(
     return chosen.session(session, window=window, format=format, codec=codec)
 
 
+# The package that each adapter needs, with its oldest version.
+_needed: dict[str, str] = {}
+
+
 @contextmanager
 def needs(what: str, package: str) -> Iterator[None]:
     """Import a framework inside: if it is absent or too old, the error says what needs which version."""
+    _needed[what] = package
     try:
         yield
     except ImportError as error:
@@ -75,10 +80,25 @@ class Adapter:
         self, session: str | Callable[..., str] | None = None, *, context_tools: bool = False, **options: Any
     ) -> None:
         """Open the manager; ``session`` is a name, a function that finds one for a request, or None."""
+        self._check_hooks()
         super().__init__(**self.arguments)
         self._session, self._has_tools = session, context_tools
         self.refold = open_session(self._find_name, codec=self.codec, format=self.format, **options)
         self.manager = self.refold.manager
+
+    def _check_hooks(self) -> None:
+        """Raise ConfigError if the framework lacks a hook: it would never call ours, and nobody would notice.
+
+        The hooks are the public methods of an adapter's class that are not from this module.
+        """
+        lineage = type(self).__mro__
+        own = next(one for one in lineage if one.__module__.startswith(__name__))
+        others = [one for one in lineage if not issubclass(one, Adapter) or one.__module__ == __name__]
+        hooks = [name for name, one in vars(own).items() if inspect.isfunction(one) and not name.startswith("_")]
+        absent = [name for name in hooks if not any(hasattr(one, name) for one in others)]
+        if absent:
+            package = _needed.get(own.__name__, "its framework in a version")
+            raise ConfigError(f"{own.__name__} needs {package} or newer: this one has no {', '.join(absent)}")
 
     def find_name(self, *context: Any) -> str | None:
         """Return the name that the framework has for the session of a request."""

@@ -55,7 +55,7 @@ class RefoldPlugin(Adapter, BasePlugin):
         """Return the name of the kit's session."""
         return f"{ctx.session.app_name}/{ctx.session.user_id}/{ctx.session.id}"
 
-    async def fit(self, ctx: Any, request: Any) -> None:
+    async def _fit(self, ctx: Any, request: Any) -> None:
         """Make a request fit its window; one whose history the provider has carries only what is new."""
         beside = {"tools": request.config.tools, "model": request.model}
         if not getattr(request, "previous_interaction_id", None):
@@ -65,7 +65,7 @@ class RefoldPlugin(Adapter, BasePlugin):
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Add the context tools, if they are wanted, and make the request fit its window."""
         llm_request.append_tools(self.list_tools(callback_context))
-        await self.fit(callback_context, llm_request)
+        await self._fit(callback_context, llm_request)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Store a whole answer with its usage."""
@@ -76,7 +76,7 @@ class RefoldPlugin(Adapter, BasePlugin):
         """Answer a request that was refused as too long with a shorter one, once; this answer is not streamed."""
         if not await self.session_for(callback_context).refuse_async(error):
             return None
-        await self.fit(callback_context, llm_request)
+        await self._fit(callback_context, llm_request)
         model = callback_context._invocation_context.agent.canonical_model
         return [answer async for answer in model.generate_content_async(llm_request)][-1]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refold.errors import ConfigError
 from refold.integrations import Adapter, needs
 from refold.integrations.streamed import store, store_async
 from refold.manager.managed import ManagedSession
@@ -22,9 +21,6 @@ with needs("RefoldCallback", "litellm 1.80"):
     from litellm.integrations.custom_logger import CustomLogger
 
 _COMPLETIONS = ("completion", "acompletion")
-
-if not hasattr(CustomLogger, "async_pre_call_deployment_hook"):
-    raise ConfigError("RefoldCallback needs litellm 1.80 or newer: it has no async_pre_call_deployment_hook")
 
 
 class RefoldCallback(Adapter, CustomLogger):

@@ -27,8 +27,7 @@ _SAID = At("content", lambda part: (getattr(part, "model_response_str", None) or
 class PydanticCodec(PartsCodec):
     """Converts Pydantic AI's messages to chat messages and back."""
 
-    field, mark = "parts", "part_kind"
-    classes: ClassVar = {"assistant": m.ModelResponse, "user": m.ModelRequest}
+    field, mark, classes = "parts", "part_kind", {"assistant": m.ModelResponse, "user": m.ModelRequest}
     holders: ClassVar = {"assistant": m.TextPart, "system": m.SystemPromptPart, "user": m.UserPromptPart}
     parts = TypeAdapter(m.ModelResponsePart | m.ModelRequestPart | m.UserContent)
     kinds = (
@@ -59,20 +58,22 @@ class Refold(MiddlewareAdapter, AbstractCapability[Any]):
         """Return the context tools, if they are wanted; they need a session with a name."""
         return FunctionToolset(self.list_tools()) if self._has_tools else None
 
-    async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """Return the request of this attempt inside the window of the model that serves it."""
-        return await self.fit(request_context, ctx)
-
     async def on_model_request_error(self, ctx: Any, *, request_context: Any, error: Exception) -> Any:
         """Have a request that was refused as too long sent again, once; the next attempt fits the smaller window."""
         if getattr(request_context, "attempt", 0) == 1 and await self.session_for(ctx).refuse_async(error):
             raise exceptions.RetryModelRequest from error
         raise error
 
-    if not hasattr(AbstractCapability, "prepare_model_request"):
+    if hasattr(AbstractCapability, "prepare_model_request"):
+
+        async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
+            """Return the request of this attempt inside the window of the model that serves it."""
+            return await self.fit(request_context, ctx)
+
+    else:
 
         async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
-            """Do the same in versions that have no hook for each attempt."""
+            """Send a request inside its window, in versions that have no hook for each attempt."""
             return await self.session_for(ctx).call_async(**self.ask(request_context, handler))
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:  # noqa: ARG002

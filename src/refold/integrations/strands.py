@@ -48,10 +48,10 @@ class RefoldAgentPlugin(MiddlewareAdapter, Plugin):
 
     def init_agent(self, agent: Any) -> None:
         """Put the middleware, and the context tools if they are wanted, into an agent."""
-        agent.add_middleware(InvokeModelStage, self.call_model)
+        agent.add_middleware(InvokeModelStage, self._call_model)
         agent.tool_registry.process_tools(self.list_tools(agent))
 
-    def call_model(self, context: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
+    def _call_model(self, context: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
         """Send a request that fits and store the answer."""
         return self.session_for(context.agent).stream_async(**self.ask(context, next_fn), reply=_read_answer)
 
