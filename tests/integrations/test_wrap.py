@@ -10,7 +10,7 @@ from tests.integrations.driving import ChatAgent, ChatDriver, ClaudeDriver, Resp
 from tests.tokens.oracle import count_reference
 
 # `make test` plays every case but the one with processes on one wire, and these on all of them.
-ON_EVERY_WIRE = ("sync", "stream", "overflow", "images", "metadata")
+ON_EVERY_WIRE = ("stream", "overflow", "images", "metadata")
 
 
 def list_cases() -> list[Any]:

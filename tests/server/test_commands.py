@@ -201,6 +201,7 @@ def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(
     assert len(said.splitlines()) == is_said
 
 
+@pytest.mark.slow
 def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_its_messages(tmp_path):
     dialog = make_dialog(2, words=5)
 

@@ -24,7 +24,7 @@ from refold.server.wires import CHAT, RESPONSES
 from refold.testing import find_violations
 from tests.effort import first_of
 from tests.hostile.patterns import find_growth
-from tests.server.running import make_body, make_dialog, wait_for
+from tests.server.running import make_body, make_dialog, start_rig, wait_for
 
 LARGE_BYTES = 200_000
 LARGE = {"worker_bytes_min": LARGE_BYTES, "prepare_s_max": 120.0}
@@ -36,6 +36,13 @@ WIRES = ["openai-chat", "openai-responses", "anthropic"]
 def patient(monkeypatch):
     """Wait for a worker as long as it takes to start on a busy machine."""
     monkeypatch.setattr(worker, "READ_S_MAX", 120.0)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A gateway for all tests that need a worker and leave it alive: one takes a second to start."""
+    with start_rig(tmp_path_factory.mktemp("large"), config=SMALL, window=20_000, settings=LARGE) as rig:
+        yield rig
 
 
 def make_large(size: int = LARGE_BYTES) -> list[dict[str, object]]:
@@ -51,15 +58,15 @@ def make_large(size: int = LARGE_BYTES) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("wire", first_of(WIRES, 1))
-def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(start, wire):
-    rig = start(config=SMALL, window=20_000, settings=LARGE)
+def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(large, wire):
+    rig, name = large, f"mine-{wire}"
     messages = make_large()
-    answer = rig.post(wire, make_body(wire, messages), x_refold_session="mine")
+    answer = rig.post(wire, make_body(wire, messages), x_refold_session=name)
     assert answer.status_code == 200, answer.text
     before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
     assert after < 20_000 < before
     assert rig.application.preparer._workers.started >= 1
-    assert rig.manager.ledger.read_session("mine").messages == len(messages)
+    assert rig.manager.ledger.read_session(name).messages == len(messages)
     key = "input" if wire == "openai-responses" else "messages"
     first = json.loads(rig.provider.requests[-1].body)[key]
     longer = [
@@ -71,11 +78,11 @@ def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(sta
     sent = [first]
     for turn in range(2):
         longer = [*longer, {"role": "assistant", "content": f"right {turn}"}, {"role": "user", "content": "thanks"}]
-        again = rig.post(wire, make_body(wire, longer), x_refold_session="mine")
+        again = rig.post(wire, make_body(wire, longer), x_refold_session=name)
         assert again.status_code == 200
         sent.append(json.loads(rig.provider.requests[-1].body)[key])
     assert sent[2][: len(sent[1])] == sent[1]
-    assert rig.http.get("/api/sessions/mine/recall", params={"query": "question 4"}).json()["results"]
+    assert rig.http.get(f"/api/sessions/{name}/recall", params={"query": "question 4"}).json()["results"]
 
 
 HOSTILE = {
@@ -87,8 +94,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", first_of(HOSTILE, 1))
-def test_the_upstream_accepts_what_is_left_of_a_hostile_large_request(start, kind):
-    rig = start(config=SMALL, window=20_000, settings=LARGE)
+def test_the_upstream_accepts_what_is_left_of_a_hostile_large_request(large, kind):
+    rig = large
     messages = [
         {"role": "user", "content": HOSTILE[kind]()},
         {"role": "assistant", "content": "yes"},
@@ -107,19 +114,20 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("where", VALUES)
-def test_a_body_of_countless_small_values_is_cut_and_neither_hashed_nor_stored(start, where):
+def test_a_body_of_countless_small_values_is_cut_and_neither_hashed_nor_stored(start):
     rig = start(config=SMALL, window=20_000)
-    body = {"model": "scripted-1", **VALUES[where](VALUES_MAX + 8)}
-    answer = rig.post("openai-chat", json.dumps(body, separators=(",", ":")).encode())
-    assert "too many values" in answer.headers["x-refold-reason"]
+    for where, write in VALUES.items():
+        body = {"model": "scripted-1", **write(VALUES_MAX + 8)}
+        answer = rig.post("openai-chat", json.dumps(body, separators=(",", ":")).encode())
+        assert "too many values" in answer.headers["x-refold-reason"], where
     assert rig.http.get("/api/sessions").json()["sessions"] == []
-    body = {"model": "scripted-1", **VALUES[where](VALUES_MAX // 100)}
-    assert "too many" not in rig.post("openai-chat", body).headers["x-refold-reason"]
+    for where, write in VALUES.items():
+        body = {"model": "scripted-1", **write(VALUES_MAX // 100)}
+        assert "too many" not in rig.post("openai-chat", body).headers["x-refold-reason"], where
 
 
-def test_the_gateway_answers_others_while_a_large_body_is_read(start):
-    rig = start(config=SMALL, window=20_000, settings=LARGE)
+def test_the_gateway_answers_others_while_a_large_body_is_read(large):
+    rig = large
     body = make_body("openai-chat", make_large())
     rig.post("openai-chat", body)
     (process,) = rig.application.preparer._workers._all
@@ -313,8 +321,8 @@ def test_a_large_request_of_the_sidecar_is_compressed_in_a_worker_process(start)
     assert made["tokens_after"] < 9_000
 
 
-def test_a_large_malformed_request_of_the_sidecar_is_refused(start):
-    rig = start(settings=LARGE)
+def test_a_large_malformed_request_of_the_sidecar_is_refused(large):
+    rig = large
     malformed = {
         "no JSON": b"[" + b" " * LARGE_BYTES,
         "no objects": json.dumps({"messages": ["x"] * LARGE_BYTES}).encode(),

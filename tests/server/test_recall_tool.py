@@ -220,14 +220,14 @@ def test_results_fit_the_window_however_many_calls_an_answer_has(start, wire, is
 
     rig = start(script, config=SMALL, settings=ON, window=8_000)
     messages = [{"role": "user", "content": f"Remember these.\n{PORTS}"}, {"role": "assistant", "content": "Noted."}]
-    for n in range(20):
-        messages.append({"role": "user", "content": f"Question {n}: " + " ".join(f"w{n}x{m}" for m in range(150))})
+    for n in range(10):
+        messages.append({"role": "user", "content": f"Question {n}: " + " ".join(f"w{n}x{m}" for m in range(300))})
         assert Ask(rig, wire, messages, is_streamed=is_streamed).text == "fine"
         messages.append({"role": "assistant", "content": "fine"})
-    assert len(rig.provider.requests) == 40, "none was refused as too long"
-    shown = [results_of(wire, sent(rig, at + 1), sent(rig, at)) for at in range(0, 40, 2)]
+    assert len(rig.provider.requests) == 20, "none was refused as too long"
+    shown = [results_of(wire, sent(rig, at + 1), sent(rig, at)) for at in range(0, 20, 2)]
     assert all("listens on port" in one or "no room" in one for one in shown)
-    assert sum("listens on port" in one for one in shown) > 10
+    assert sum("listens on port" in one for one in shown) > 5
 
 
 @pytest.mark.parametrize("wire", WIRES)

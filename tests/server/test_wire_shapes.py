@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.server.running import PATHS, make_dialog
+from tests.server.running import PATHS, make_dialog, start_rig
 from tests.server.shapes import SHAPES
 
 STEPS = 14
@@ -27,11 +27,17 @@ def play(rig, shape, steps=STEPS):
     return messages, answers
 
 
-@pytest.mark.parametrize("name", list(SHAPES))
-def test_a_long_task_of_a_client_is_never_refused_and_never_over_the_window(start, name):
-    shape = SHAPES[name]
-    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
-    messages, answers = play(rig, shape)
+@pytest.fixture(scope="module", params=list(SHAPES))
+def played(request, tmp_path_factory):
+    """A client's conversation of many steps: its shape, the gateway, the last messages and the answers."""
+    shape = SHAPES[request.param]
+    config = {"window": WINDOW, "reserve": 1_000}
+    with start_rig(tmp_path_factory.mktemp("played"), config=config, window=WINDOW) as rig:
+        yield shape, rig, *play(rig, shape)
+
+
+def test_a_long_task_of_a_client_is_never_refused_and_never_over_the_window(played):
+    shape, rig, messages, answers = played
     assert len(rig.provider.requests) == STEPS
     assert len({answer.headers["x-refold-session"] for answer in answers}) == 1
     before, after = map(int, answers[-1].headers["x-refold-tokens"].split("->"))
@@ -43,11 +49,8 @@ def test_a_long_task_of_a_client_is_never_refused_and_never_over_the_window(star
     assert [(one["client"], one["title"]) for one in listed] == [(shape.client, shape.title)]
 
 
-@pytest.mark.parametrize("name", list(SHAPES))
-def test_fields_headers_and_order_of_a_client_reach_the_provider(start, name):
-    shape = SHAPES[name]
-    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
-    messages, _ = play(rig, shape)
+def test_fields_headers_and_order_of_a_client_reach_the_provider(played):
+    shape, rig, messages, _ = played
     sent = rig.provider.requests[-1]
     meant = shape.wrap(messages)
     key = "input" if shape.wire == "openai-responses" else "messages"
@@ -60,11 +63,8 @@ def test_fields_headers_and_order_of_a_client_reach_the_provider(start, name):
     assert all(sent.headers[name] == value for name, value in shape.headers.items())
 
 
-@pytest.mark.parametrize("name", list(SHAPES))
-def test_between_two_compressions_a_request_begins_with_the_one_before_it(start, name):
-    shape = SHAPES[name]
-    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
-    _, answers = play(rig, shape)
+def test_between_two_compressions_a_request_begins_with_the_one_before_it(played):
+    shape, rig, _, answers = played
     key = "input" if shape.wire == "openai-responses" else "messages"
     kept = 0
     for at in range(1, STEPS):

@@ -204,7 +204,7 @@ def test_an_imported_session_has_the_same_figures_everywhere(
 
 def test_the_size_of_a_fold_is_that_of_its_originals_on_every_face(rig: Rig) -> None:
     """Also where it took earlier folds in, whose records were much smaller than what they stand for."""
-    dialog = make_dialog(70, words=150)
+    dialog = make_dialog(45, words=250)
     for stop in range(1, len(dialog) + 1, 4):
         sent = rig.post("openai-chat", make_body("openai-chat", dialog[:stop]), x_refold_session="agent")
     manager, access = rig.manager, open_access(rig.manager)
