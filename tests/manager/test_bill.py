@@ -72,6 +72,23 @@ def test_an_undone_compression_no_longer_counts(manager: ContextCompressionManag
     assert again.tokens_raw > again.tokens
 
 
+def test_a_message_that_grows_from_request_to_request_is_counted_once(manager: ContextCompressionManager) -> None:
+    """A program that resends all of its notes in one message replaces the message, and what was made on it."""
+    call = {"id": "c1", "type": "function", "function": {"name": "read_notes", "arguments": "{}"}}
+    asked = [{"role": "user", "content": "Read them."}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    sizes = []
+    for step in range(1, 13):
+        notes = "\n".join(f"note {n}: {WORDS}" for n in range(step * 3))
+        said = [*asked, {"role": "tool", "tool_call_id": "c1", "content": notes}]
+        prepared = manager.prepare_context_sync("a", said, model=MODEL, format="openai-chat")
+        manager.observe_usage("a", {"prompt_tokens": prepared.total_tokens, "completion_tokens": 50})
+        sizes.append(sum(one.tokens for one in manager.ledger.read_messages("a")))
+    figures = read_figures(manager.ledger, "a")
+    assert len(figures.folds) > 3
+    assert [one.tokens_raw for one in figures.requests] == pytest.approx(sizes, rel=0.1)
+    assert figures.folded_away == pytest.approx(manager.status("a").folded_away, rel=0.1)
+
+
 def test_a_model_without_a_known_price_has_tokens_and_no_bill(tmp_path: Path) -> None:
     manager = ContextCompressionManager(CompressionConfig(), tmp_path)
     manager.append("a", [{"role": "user", "content": "hi"}], format="openai-chat")

@@ -1,6 +1,7 @@
 """A session as an object: an agent's loop on it, with the real SDKs against a provider that checks every request."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -141,6 +142,36 @@ def test_pop_truncate_and_fork(tmp_path: Path) -> None:
     assert twin.messages() == said[:-1]
     twin.append([{"role": "user", "content": "Only here."}])
     assert len(session.messages()) == 4
+
+
+async def test_every_method_of_a_session_has_a_twin_that_never_blocks(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1")
+    assert await session.pop_async() is None
+    said: list[dict[str, Any]] = []
+    for n in range(12):
+        said.append({"role": "user", "content": f"What does sensor {n} say?"})
+        assert (await session.prepare_async(said)).messages[-1] is said[-1]
+        said.append({"role": "assistant", "content": f"Sensor {n}: " + "quiet. " * 20})
+        await session.commit_async(said[-1], {"prompt_tokens": 100, "completion_tokens": 40})
+    assert await session.messages_async() == said
+    assert await session.append_async([{"role": "user", "content": "Wait."}]) == len(said) + 1
+    assert (await session.pop_async())["content"] == "Wait."
+    assert (await session.compress_async()).success
+    folded = (await session.prepare_async(said)).messages
+    assert len(folded) < len(said)
+    assert (await session.recall_async("sensor 0"))[0].text
+    assert "Sensor 0" in await session.expand_async((await session.recall_async("Sensor 0 quiet"))[0].handle)
+    twin = await session.fork_async("s2")
+    await session.undo_async()
+    assert (await session.prepare_async(said)).messages == said
+    assert (await twin.prepare_async(said)).messages == folded
+    await session.redo_async()
+    assert (await session.prepare_async(said)).messages == folded
+    assert await session.truncate_async(4) == len(said) - 4
+    assert (await session.status_async()).messages == 4
+    blocking = {name for name, one in vars(type(session)).items() if inspect.isfunction(one) and name[0] != "_"}
+    lone = {name for name in blocking if not name.endswith("_async") and f"{name}_async" not in blocking}
+    assert lone == {"named", "tools"}, "these do not read or write"
 
 
 def test_tools_are_bound_when_they_run(tmp_path: Path) -> None:

@@ -302,6 +302,10 @@ class ManagedSession:
         copied = self.manager.import_session(self.manager.export_session(self.id), session_id)
         return self.named(copied)
 
+    async def fork_async(self, session_id: str) -> ManagedSession:
+        """The same as ``fork``, for callers with an event loop."""
+        return await asyncio.to_thread(self.fork, session_id)
+
     def named(self, session_id: str) -> ManagedSession:
         """Return another session of the same manager with the same defaults."""
         return ManagedSession(self.manager, session_id, self.defaults)
@@ -345,25 +349,51 @@ class ManagedSession:
         """Return the session's passages about a query, best first."""
         return self.manager.recall(self.id, query, limit, tokens_max=tokens_max)
 
+    async def recall_async(
+        self, query: str, limit: int | None = None, *, tokens_max: int | None = None
+    ) -> list[Recalled]:
+        """The same as ``recall``, for callers with an event loop."""
+        return await asyncio.to_thread(self.recall, query, limit, tokens_max=tokens_max)
+
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the original text behind a placeholder."""
         return self.manager.expand(self.id, handle, offset, limit)
+
+    async def expand_async(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
+        """The same as ``expand``, for callers with an event loop."""
+        return await asyncio.to_thread(self.expand, handle, offset, limit)
 
     def undo(self, edit_id: str | None = None) -> Switched:
         """Undo the last compression, or one edit by its id."""
         return self.manager.undo(self.id, edit_id)
 
+    async def undo_async(self, edit_id: str | None = None) -> Switched:
+        """The same as ``undo``, for callers with an event loop."""
+        return await asyncio.to_thread(self.undo, edit_id)
+
     def redo(self, edit_id: str | None = None) -> Switched:
         """Redo the last undo, or one undone edit by its id."""
         return self.manager.redo(self.id, edit_id)
+
+    async def redo_async(self, edit_id: str | None = None) -> Switched:
+        """The same as ``redo``, for callers with an event loop."""
+        return await asyncio.to_thread(self.redo, edit_id)
 
     def compress(self, instructions: str = "") -> CompactResult:
         """Compress the session now."""
         return self.manager.compress(self.id, instructions)
 
+    async def compress_async(self, instructions: str = "") -> CompactResult:
+        """The same as ``compress``, for callers with an event loop."""
+        return await self.manager.compress_async(self.id, instructions)
+
     def status(self) -> SessionStatus:
         """Return how full the session is."""
         return self.manager.status(self.id)
+
+    async def status_async(self) -> SessionStatus:
+        """The same as ``status``, for callers with an event loop."""
+        return await asyncio.to_thread(self.status)
 
     def _has_stored(self, reply: Mapping[str, Any]) -> bool:
         """Tell whether an answer of chat completions is among the newest messages."""

@@ -283,7 +283,7 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
     edits = ledger.read_edits(session_id, active_only=False) if batches or billed else []
     events = read_all_events(ledger, session_id) if batches else ()
     switches = [event for event in events if event.kind in ("undone", "redone")]
-    freed = Freed(batches, edits, switches)
+    freed = Freed(batches, edits, switches, frozenset(ledger.read_path(session_id).ids if batches else ()))
     requests = _figure_requests(billed, freed)
     folds = tuple(
         FoldFigures(one.created_at, one.reason, one.tokens_before, one.tokens_after, one.is_active) for one in batches
@@ -312,7 +312,13 @@ def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
 class Freed:
     """The tokens that compressions had removed from the view, at any time."""
 
-    def __init__(self, batches: Sequence[StoredBatch], edits: Sequence[StoredEdit], switches: Sequence[Event]) -> None:
+    def __init__(
+        self,
+        batches: Sequence[StoredBatch],
+        edits: Sequence[StoredEdit],
+        switches: Sequence[Event],
+        path: frozenset[str],
+    ) -> None:
         steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]
         # A message shortened on arrival was never in a view whole.
         steps += [(one.created_at, one.edit.tokens_freed) for one in edits if not one.batch_id and one.is_active]
@@ -324,6 +330,12 @@ class Freed:
             ids = named if isinstance(named, list) else []
             freed = sum(share_of.get(str(edit_id), 0.0) for edit_id in ids)
             steps.append((event.created_at, round(freed if event.kind == "redone" else -freed)))
+        # When a message left the path is not known. What was made on it counts until the next compression, which
+        # found the view without it.
+        gone = {one.edit.id for one in edits if one.is_active and not path.issuperset(one.edit.covers)}
+        ends = [*(one.created_at for one in batches[1:]), inf]
+        for one, end in zip(batches, ends, strict=False):
+            steps.append((end, -round(sum(share_of[edit_id] for edit_id in one.edits if edit_id in gone))))
         steps.sort(key=lambda step: step[0])
         self._times = [time for time, _ in steps]
         self._sums: list[int] = []
