@@ -170,10 +170,15 @@ def test_a_truncated_file_keeps_what_is_left(sound: Path, tmp_path: Path, share:
     assert read_texts(made.path) <= read_texts(sound)
 
 
-def test_a_damaged_header_is_replaced(sound: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("at", "forged"),
+    [(0, bytes(100)), (28, (100_000_000).to_bytes(4, "big")), (16, bytes(2)), (16, b"\x00\x01")],
+    ids=["gone", "400 GB", "no page size", "another page size"],
+)
+def test_a_damaged_header_is_replaced(sound: Path, tmp_path: Path, at: int, forged: bytes) -> None:
     path = copy(sound, tmp_path)
     content = bytearray(path.read_bytes())
-    content[:100] = bytes(100)
+    content[at : at + len(forged)] = forged
     path.write_bytes(content)
     assert read_texts(rescue(path).path) == read_texts(sound)
 

@@ -58,11 +58,13 @@ def test_a_key_in_the_query_does_not_reach_the_provider(start):
 def test_a_key_in_another_spelling_or_in_the_path_does_not_reach_the_provider(start):
     rig = start()
     key = rig.application.keys.add("alice")[1]
-    for spelt in (f"RK{key[2:]}", key.replace("-", "%2D", 1), f"%72{key[1:]}"):
+    for spelt in (f"RK{key[2:]}", key.replace("-", "%2D", 1), f"%72{key[1:]}", f"%2572{key[1:]}"):
         rig.post("openai-chat", make_body("openai-chat", HELLO), x_refold_key=key, x_anything=spelt)
         assert "x-anything" not in rig.provider.requests[-1].headers
         rig.http.get(f"/v1/models?key={spelt}&limit=3", headers={"x-refold-key": key})
         assert rig.provider.requests[-1].path == "/v1/models?limit=3"
+    rig.http.get("/v1/models", headers={"x-refold-key": key, f"x-{key}": "1"})
+    assert f"x-{key}".lower() not in rig.provider.requests[-1].headers
     sent = len(rig.provider.requests)
     for path in (f"/v1/models/{key}", f"/v1/models/%72{key[1:]}"):
         assert rig.http.get(path, headers={"x-refold-key": key}).status_code == 403

@@ -57,9 +57,9 @@ _ORPHANS = {
 }
 _DAMAGED = "damaged"
 _UNASSIGNED = "salvaged-unassigned"
-_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
-_BYTES_MAX = 1 << 40
+# A header that says that the file was larger than so many times its size is damaged.
+_GROWTH_MAX = 64
 _KEY_BITS = 40
 _TRIES_MIN = 5_000
 _TRIES_PER_ROW = 20
@@ -111,11 +111,12 @@ def _copy_file(path: Path, folder: Path, new: apsw.Connection) -> apsw.Connectio
     copy = folder / "damaged.db"
     content = bytearray(path.read_bytes())
     empty = new.serialize("main")
-    if not content.startswith(_MAGIC):
-        content[:_HEADER_BYTES] = _make_header(empty, len(content))
-    page_bytes = int.from_bytes(content[16:18], "big")
+    page_bytes = int.from_bytes(empty[16:18], "big")
     whole = int.from_bytes(content[28:32], "big") * page_bytes
-    if len(content) < whole <= _BYTES_MAX:
+    is_plausible = content[:18] == empty[:18] and whole <= _GROWTH_MAX * max(len(content), page_bytes)
+    if not is_plausible:
+        content[:_HEADER_BYTES] = _make_header(empty, len(content))
+    elif len(content) < whole:
         # A file that was cut off is refused as a whole; an empty page only costs what was on it.
         content += bytes(whole - len(content))
     copy.write_bytes(content)

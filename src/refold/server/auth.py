@@ -27,6 +27,7 @@ KEYS_MAX = 10_000
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ID_CHARS = 8
 _LOOK_AGAIN_S = 0.5
+_ENCODINGS_MAX = 3
 _PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
 # A key anywhere in a text: 32 random bytes in base64.
 _KEY = re.compile(rb"rk-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])", re.IGNORECASE)
@@ -74,7 +75,7 @@ class KeyRing:
 
     def identify(self, headers: Headers) -> Caller | None:
         """Return the caller; None if a key is required and no valid one was sent."""
-        drop = frozenset(name for name, value in headers if contains_key(value))
+        drop = frozenset(name for name, value in headers if contains_key(value) or contains_key(name))
         if not self.is_required:
             return Caller("", drop)
         for place in _PLACES:
@@ -171,8 +172,10 @@ class KeyRing:
 
 
 def contains_key(text: bytes) -> bool:
-    """Tell whether a gateway key is in a text, in whichever spelling: percent-encoded, in other letters."""
-    if b"%" in text:
+    """Tell whether a gateway key is in a text, in whichever spelling: percent-encoded, even twice, in other letters."""
+    for _ in range(_ENCODINGS_MAX):
+        if b"%" not in text:
+            break
         text = unquote_to_bytes(text)
     return b"rk-" in text.lower() and _KEY.search(text) is not None
 
