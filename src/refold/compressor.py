@@ -17,6 +17,7 @@ from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
+from refold.llm.port import Completes
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.ground import Ground
@@ -29,19 +30,6 @@ FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
 # Even a fair summary of a few short messages may be longer than they are.
 ANSWER_CHARS_MIN = 2_000
-
-
-class SummaryText(Protocol):
-    """A model's answer."""
-
-    @property
-    def content(self) -> str: ...
-
-
-class SummaryModel(Protocol):
-    """Anything that answers a prompt."""
-
-    async def complete(self, prompt: str) -> SummaryText: ...
 
 
 class CountsMessages(Protocol):
@@ -71,7 +59,7 @@ class CompressionResult:
 class ContextCompressor:
     """Keeps the newest messages whole and summarises the rest, with a model if there is one."""
 
-    def __init__(self, llm: SummaryModel | None = None, token_counter: CountsMessages | None = None) -> None:
+    def __init__(self, llm: Completes | None = None, token_counter: CountsMessages | None = None) -> None:
         self.llm = llm
         self.token_counter = token_counter or TokenCounter()
         self.last_error = NO_REASON

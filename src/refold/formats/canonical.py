@@ -195,7 +195,7 @@ def _dump(form: dict[str, Any], where: str) -> bytes:
     except TypeError:
         return _dump_slowly(form, where)
     # orjson writes NaN as null: the two must not be the same message.
-    return _dump_slowly(form, where) if b"null" in data and _has_nan(form) else data
+    return _dump_slowly(form, where) if b"null" in data and has_nan(form) else data
 
 
 def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
@@ -209,7 +209,12 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
         ) from error
 
 
-def _has_nan(value: object) -> bool:
-    if isinstance(value, float):
-        return value - value != 0
-    return any(map(_has_nan, list_children(value)))
+def has_nan(value: object) -> bool:
+    """Tell whether a JSON value holds NaN or infinity."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and one - one != 0:
+            return True
+        waiting.extend(list_children(one))
+    return False

@@ -17,7 +17,7 @@ from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
 from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
 from refold.errors import FormatError
-from refold.formats.canonical import list_children
+from refold.formats.canonical import has_nan, list_children
 from refold.patterns import lazy_regex
 
 PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -32,7 +32,7 @@ def dump_json(value: object) -> bytes:
     except TypeError:
         return _dump_slowly(value)
     # orjson writes NaN and infinity as null, which would load back as something else.
-    return _dump_slowly(value) if b"null" in data and _has_nan(value) else data
+    return _dump_slowly(value) if b"null" in data and has_nan(value) else data
 
 
 def load_json(data: bytes) -> Any:
@@ -55,20 +55,6 @@ def _dump_slowly(value: object) -> bytes:
     if _has_odd_key(value):
         raise FormatError("the ledger stores only JSON, whose keys are strings; rename the other keys")
     return data
-
-
-def _has_nan(value: object) -> bool:
-    """Return whether a value that orjson could write contains NaN or infinity; it writes no subclasses."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if type(one) is float and one - one != 0:
-            return True
-        if type(one) is dict:
-            waiting.extend(one.values())
-        elif type(one) is list or type(one) is tuple:
-            waiting.extend(one)
-    return False
 
 
 def _has_odd_key(value: object) -> bool:

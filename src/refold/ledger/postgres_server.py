@@ -78,7 +78,7 @@ _REFUSALS = {
 _STARTING = ("starting up", "not yet accepting", "shutting down", "recovery mode")
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05")
 _CAUSES_MAX = 10
-_PASSED = frozenset({"40001", "40P01"})
+_PASSED = frozenset({"40001", "40P01"})  # An immediate retry is likely to succeed.
 
 
 class LedgerServer:
@@ -136,7 +136,7 @@ class LedgerServer:
             except psycopg.Error as error:
                 was_lost = is_lost(error, state.db)
                 is_unknown = was_lost and state.is_committing and begin == _WRITE
-                if attempt < _ATTEMPTS_MAX and (is_passing(error) or (was_lost and not is_unknown)):
+                if attempt < _ATTEMPTS_MAX and (error.sqlstate in _PASSED or (was_lost and not is_unknown)):
                     continue
                 if not is_unknown:
                     raise explain_error(error, self.where) from error
@@ -169,7 +169,7 @@ class LedgerServer:
             try:
                 yield db
             finally:
-                if is_clean(db):
+                if not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
                     idle.append(db)
                 else:
                     db.close()
@@ -275,11 +275,6 @@ def _is_living(db: Connection) -> bool:
     return False
 
 
-def is_clean(db: Connection) -> bool:
-    """Return whether a connection is open and idle."""
-    return not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-
-
 def close_all(idle: list[Connection], pid: int) -> None:
     """Close connections if this process opened them."""
     if pid == os.getpid():
@@ -298,11 +293,6 @@ def is_lost(error: psycopg.Error, db: Connection | None = None) -> bool:
             return True
         cause = cause.__context__ if cause else None
     return False
-
-
-def is_passing(error: psycopg.Error) -> bool:
-    """Return whether an immediate retry is likely to succeed."""
-    return error.sqlstate in _PASSED
 
 
 def is_away(error: psycopg.Error, *, was_reached: bool) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from refold.conversation.message import Format, Role
 from refold.conversation.reason import Reason
@@ -250,11 +251,9 @@ def format_of(row: SessionRow) -> Format:
     return make_format(row.wire or "openai-chat")
 
 
+_read_state = attrgetter("path_version", "edits_version", "wire", "model")
+
+
 def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:
     """Return whether messages, edits, format and model are unchanged since ``seen`` was read."""
-    return (row.path_version, row.edits_version, row.wire, row.model) == (
-        seen.path_version,
-        seen.edits_version,
-        seen.wire,
-        seen.model,
-    )
+    return _read_state(row) == _read_state(seen)

@@ -23,7 +23,7 @@ import apsw
 from refold.conversation.message import ROOT, Role, chain_id
 from refold.errors import LedgerError, RefoldError
 from refold.ledger.align import chain_tail
-from refold.ledger.codec import checksum, load_json
+from refold.ledger.codec import load_json
 from refold.ledger.records import Finding, SessionRow, StoredMessage, WholeSession
 from refold.ledger.sql.database import Span, find_runs, has_overlap
 from refold.ledger.sql.edits import read_rows
@@ -31,7 +31,7 @@ from refold.ledger.sql.messages import read_ids
 from refold.ledger.sql.sessions import delete_session, find_session
 from refold.ledger.sqlite import SqliteDatabase, SqliteLedger
 from refold.ledger.sqlite_file import APPLICATION_ID, LedgerFile
-from refold.ledger.verify import DigestOf, check_edit, repair_session
+from refold.ledger.verify import DigestOf, check_edit, check_raw, repair_session
 
 # Each table with its primary key.
 _TABLES = {
@@ -336,7 +336,7 @@ def _read_messages(new: apsw.Connection, key: int, digest_of: DigestOf) -> Itera
     )
     for seq, one, parent, digest, role, tokens, created_at, raw, stored_sum, body in new.execute(sql, (key,)):
         is_forgotten = raw is None and stored_sum is None
-        is_sound = body is not None and checksum(digest, body) == stored_sum and _matches(body, digest, digest_of)
+        is_sound = next(check_raw(digest, body, stored_sum, digest_of), None) is None
         yield StoredMessage(
             id=one.hex(),
             parent=parent.hex(),
@@ -348,13 +348,6 @@ def _read_messages(new: apsw.Connection, key: int, digest_of: DigestOf) -> Itera
             is_forgotten=not is_sound,
             seq=seq,
         )
-
-
-def _matches(body: bytes, digest: bytes, digest_of: DigestOf) -> bool:
-    try:
-        return digest_of(load_json(body)) == digest.hex()
-    except (ValueError, RefoldError):
-        return False
 
 
 def _find_missing(messages: Sequence[StoredMessage], seq_last: int) -> list[tuple[int, int]]:

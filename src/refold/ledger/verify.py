@@ -95,10 +95,11 @@ def check_messages(rows: Iterable[Sequence[Any]], digest_of: DigestOf | None) ->
             yield f"{where}: its parent is not stored before it"
         seen.add(message_id)
         if not is_forgotten:
-            yield from (f"{where}: {what}" for what in _check_raw(digest, body, stored_sum, digest_of))
+            yield from (f"{where}: {what}" for what in check_raw(digest, body, stored_sum, digest_of))
 
 
-def _check_raw(digest: bytes, body: bytes | None, stored_sum: bytes, digest_of: DigestOf | None) -> Iterator[str]:
+def check_raw(digest: bytes, body: bytes | None, stored_sum: bytes, digest_of: DigestOf | None) -> Iterator[str]:
+    """Check the content of one message against its digest and its checksum."""
     if body is None:
         yield "its content is missing"
         return

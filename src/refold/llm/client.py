@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
@@ -301,23 +301,12 @@ def count_whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-class ToolDefinition(Protocol):
-    """A tool in the form that is offered to a provider."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def schema(self) -> Mapping[str, Any]: ...
-
-
 class OpenAIWriting:
     """Messages of chat completions."""
 
     wire: str = "openai-chat"
 
-    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+    def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
         """Return tools as chat completions take them."""
         return [
             {
@@ -340,18 +329,14 @@ class OpenAIWriting:
         return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
 
 
-class AnthropicWriting:
+class AnthropicWriting(OpenAIWriting):
     """Messages of Anthropic."""
 
     wire: str = "anthropic"
 
-    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+    def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
         """Return tools as messages take them."""
         return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
-
-    def write_user(self, text: str) -> dict[str, Any]:
-        """Return a user's message."""
-        return {"role": "user", "content": text}
 
     def write_answer(self, text: str) -> dict[str, Any]:
         """Return an assistant's message that is text alone."""

@@ -75,32 +75,28 @@ class IndexFile(LedgerFile):
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
         """Yield a connection in a transaction that is the only writer; commit unless an error is raised."""
-        try:
-            with super().write() as db:
-                yield db
-        except LedgerError as error:
-            self._replace_damaged(error)
-            raise
+        with self._replacing(), super().write() as db:
+            yield db
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
         """Yield a connection that sees one snapshot; a missing file reads as an empty index."""
-        try:
-            with super().read() as db:
-                yield db
-        except LedgerError as error:
-            self._replace_damaged(error)
-            raise
+        with self._replacing(), super().read() as db:
+            yield db
 
-    def _replace_damaged(self, error: LedgerError) -> None:
-        """Remove a damaged file, so that the next call makes a new one; raise IndexReplaced if that was done."""
-        if not is_damaged(error):
-            return
-        with contextlib.suppress(LedgerError):
-            self.close()
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(f"{self.path.name}{suffix}").unlink(missing_ok=True)
-        raise IndexReplaced(f"{self.path} was damaged and is made again from the ledger") from error
+    @contextlib.contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Remove the file if it is damaged, so that the next call makes a new one; raise IndexReplaced then."""
+        try:
+            yield
+        except LedgerError as error:
+            if not is_damaged(error):
+                raise
+            with contextlib.suppress(LedgerError):
+                self.close()
+            for suffix in ("", "-wal", "-shm"):
+                self.beside(suffix).unlink(missing_ok=True)
+            raise IndexReplaced(f"{self.path} was damaged and is made again from the ledger") from error
 
     def _find_opened(self) -> OpenedFile:
         opened = getattr(self._own, "opened", None)

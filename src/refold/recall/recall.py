@@ -66,7 +66,6 @@ class Recall:
         path: str | os.PathLike[str],
         options: RecallOptions | None = None,
         *,
-        count_text: Callable[[str], int] | None = None,
         embedder: Embedder | None = None,
         variables: Mapping[str, str] | None = None,
         complain: Callable[[str, str], None] | None = None,
@@ -76,7 +75,7 @@ class Recall:
         self.options = options or RecallOptions()
         self.upkeep = Upkeep(self.keep_up, complain)
         self._variables = dict(variables or {})
-        self._count_text = count_text
+        self._count_text: Callable[[str], int] | None = None
         self._embedder = embedder
         self._vectors: VectorTable | None = None
         self._is_wordly = False
