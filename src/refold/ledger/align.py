@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.message import ROOT, chain_id
@@ -25,51 +25,18 @@ from refold.ledger.records import MessagePath, Splice
 _ROUNDS_MAX = 8  # Each round sorts what is left; after the last one, a simple walk matches the rest.
 
 
-@dataclass(frozen=True, slots=True)
-class CommonRun:
-    """``length`` consecutive messages that are the same on both sides."""
-
-    known: int
-    incoming: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """The incoming messages that are known, as runs in order."""
-
-    runs: tuple[CommonRun, ...]
-    known_length: int
-    incoming_length: int
-
-    @property
-    def keeps_path(self) -> bool:
-        """True if the incoming messages begin with all known ones."""
-        return not self.known_length or (bool(self.runs) and self.runs[0] == CommonRun(0, 0, self.known_length))
-
-    def positions(self) -> list[int]:
-        """Return each incoming message's place among the known ones; -1 for a new message."""
-        found = [-1] * self.incoming_length
-        for run in self.runs:
-            found[run.incoming : run.incoming + run.length] = range(run.known, run.known + run.length)
-        return found
-
-
-def align(known: Sequence[str], incoming: Sequence[str]) -> Alignment:
-    """Match incoming messages with known ones, by digest and in order."""
-    known, incoming = tuple(known), tuple(incoming)
-    if not known or incoming[: len(known)] == known:
-        runs = (CommonRun(0, 0, len(known)),) if known else ()
-        return Alignment(runs, len(known), len(incoming))
-    pairs = sorted(_match(known, incoming))
-    return Alignment(tuple(_join_runs(pairs)), len(known), len(incoming))
+def align(known: Sequence[str], incoming: Sequence[str]) -> list[int]:
+    """Return each incoming message's place among the known ones, matched by digest and in order; -1 for a new one."""
+    places = [-1] * len(incoming)
+    for k, i, length in _match(tuple(known), tuple(incoming)):
+        places[i : i + length] = range(k, k + length)
+    return places
 
 
 _Span = tuple[int, int, int, int, int]
-_Pair = tuple[int, int, int]
 
 
-def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]:
+def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
     """Yield matches as (known, incoming, length), in any order; no two of them cross."""
     spans: list[_Span] = [(0, len(known), 0, len(incoming), 0)]
     while spans:
@@ -155,19 +122,6 @@ def _walk(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[tuple[i
             cursor = spots[nearest] + 1
 
 
-def _join_runs(pairs: Iterable[_Pair]) -> Iterator[CommonRun]:
-    start_k = start_i = length = 0
-    for k, i, more in pairs:
-        if length and k == start_k + length and i == start_i + length:
-            length += more
-            continue
-        if length:
-            yield CommonRun(start_k, start_i, length)
-        start_k, start_i, length = k, i, more
-    if length:
-        yield CommonRun(start_k, start_i, length)
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """A message that is not on the path yet: its place among the incoming messages, its parent and its id."""
@@ -188,13 +142,12 @@ class ChainedPath:
 
 def chain_path(path: MessagePath, incoming: Sequence[str]) -> ChainedPath:
     """Give each incoming message the id it has on the path, or a new one."""
-    alignment = align(path.digests, incoming)
-    if alignment.keeps_path:
-        length = len(path.ids)
+    length = len(path.ids)
+    if tuple(incoming[:length]) == path.digests:
         new = chain_tail(path.ids[-1] if path.ids else ROOT, incoming[length:], length)
         ids = tuple(link.id for link in new)
         return ChainedPath(path.ids + ids, new, (Splice(length, length, ids),) if ids else ())
-    return _chain_apart(path, incoming, alignment.positions())
+    return _chain_apart(path, incoming, align(path.digests, incoming))
 
 
 def chain_tail(tail: str, digests: Sequence[str], at: int = 0) -> tuple[Link, ...]:
