@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from inspect import isgenerator
 from typing import Any, Literal, TypeVar, cast
 
@@ -164,13 +164,9 @@ def _find_installed() -> tuple[Plugin, ...]:
         for point in entry_points(group=group):
             # Skip names of built-in stages, and names that a settings file cannot contain.
             if _NAME.fullmatch(point.name) and point.name not in STAGES and point.name not in _RESERVED:
-                found.setdefault((kind, point.name), _read_point(kind, point))
+                origin = point.dist.name if point.dist is not None else point.value
+                found.setdefault((kind, point.name), Plugin(kind, point.name, origin, point.load))
     return tuple(found.values())
-
-
-def _read_point(kind: Kind, point: EntryPoint) -> Plugin:
-    origin = point.dist.name if point.dist is not None else point.value
-    return Plugin(kind, point.name, origin, point.load)
 
 
 ASKS_MAX = 8

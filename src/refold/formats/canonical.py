@@ -69,7 +69,8 @@ def leave_out(patterns: Iterable[str]) -> Volatile | None:
 
 def parse_arguments(text: str) -> Any:
     """Return the arguments of a call as JSON; the text itself where it is not an object or a list, or is very long."""
-    if len(text) > ARGUMENTS_CHARS_MAX or is_deep(text):
+    is_nested = text.count("{") + text.count("[") > _ARGUMENTS_DEPTH_MAX
+    if len(text) > ARGUMENTS_CHARS_MAX or (is_nested and find_depth(text) > _ARGUMENTS_DEPTH_MAX):
         return text
     try:
         value = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
@@ -79,11 +80,6 @@ def parse_arguments(text: str) -> Any:
         except (ValueError, RecursionError):
             return text
     return value if isinstance(value, dict | list) else text
-
-
-def is_deep(text: str) -> bool:
-    """Tell whether a JSON text nests deeper than a message may."""
-    return text.count("{") + text.count("[") > _ARGUMENTS_DEPTH_MAX and find_depth(text) > _ARGUMENTS_DEPTH_MAX
 
 
 def find_depth(text: str) -> int:

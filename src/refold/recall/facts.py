@@ -11,7 +11,7 @@ question about the past keeps the order of the match.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -114,11 +114,8 @@ def _content(text: str) -> frozenset[str]:
 
 def _is_renounced(later: str, value: str) -> bool:
     """Return whether a statement says that this value no longer holds."""
-    return any(_REPLACES.search(later[max(0, at - 40) : at]) for at in _find_all(later, value))
-
-
-def _find_all(text: str, value: str) -> Iterator[int]:
-    return (match.start() for match in re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", text)) if value else iter(())
+    found = re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", later) if value else ()
+    return any(_REPLACES.search(later[max(0, one.start() - 40) : one.start()]) for one in found)
 
 
 def _share_words(earlier: str, later: str) -> bool:

@@ -143,7 +143,7 @@ def find_relative_days(query: str, now: float) -> list[str]:
     if near:
         found += _write(today - timedelta(_NEAR[near.group().lower()]))
     for name in _LAST_DAY.findall(query):
-        found += _write(_last_weekday(today, _DAYS.index(name.lower())))
+        found += _write(today - timedelta((today.weekday() - _DAYS.index(name.lower()) - 1) % 7 + 1))
     for character in _LAST_DAY_ZH.findall(query):
         monday = today - timedelta(today.weekday() + 7)
         found += _write(monday + timedelta(_DAYS_ZH.index("日" if character == "天" else character)))
@@ -151,10 +151,6 @@ def find_relative_days(query: str, now: float) -> list[str]:
         days = 1 if number.lower() == "a" else _NUMBERS.get(number.lower()) or int(number)
         found += _write(today - timedelta(days * (1 if unit.lower() in ("day", "天") else 7)))
     return found
-
-
-def _last_weekday(today: date, weekday: int) -> date:
-    return today - timedelta((today.weekday() - weekday - 1) % 7 + 1)
 
 
 def _write(day: date) -> list[str]:

@@ -12,7 +12,7 @@ message stays counted; it says how far counts were off (``factor_for``) and how 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -61,19 +61,17 @@ class Counter(Protocol):
         """Return the tokens of tool schemas in any provider's shape; 0 for none."""
 
 
-class _TextCounter(Protocol):
-    def count(self, text: str) -> int: ...
-
-
 class MessageCounter:
     """Counts messages and tools with anything that counts text."""
 
-    def __init__(self, texts: _TextCounter, name: str, margin: float, image_rule: ImageRule | None = None) -> None:
+    def __init__(
+        self, count: Callable[[str], int], name: str, margin: float, image_rule: ImageRule | None = None
+    ) -> None:
         self.name = name
         self.margin = margin
         self.is_exact = margin == 0.0
         self.image_rule = image_rule
-        self._count = texts.count
+        self._count = count
         self._roles: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -148,7 +146,7 @@ class TokenCounter(MessageCounter):
     def __init__(self, encoding_name: str = "cl100k_base", *, image_rule: ImageRule | None = None) -> None:
         encoding = Encoding(_ALIASES.get(encoding_name, encoding_name))
         margin = 0.0 if encoding.is_exact else OPEN_VOCABULARY_MARGIN
-        super().__init__(encoding, encoding.name, margin, image_rule)
+        super().__init__(encoding.count, encoding.name, margin, image_rule)
 
 
 def counter_for(model: str | None, tokenizer: str | None = None, calibration: Calibration | None = None) -> Counter:
@@ -169,7 +167,7 @@ def counter_for(model: str | None, tokenizer: str | None = None, calibration: Ca
 def _make_counter(tokenizer: str, info: ModelInfo) -> MessageCounter:
     if tokenizer == "chars/4":
         quarter = CharsQuarter()
-        return MessageCounter(quarter, quarter.name, quarter.margin, info.image_rule)
+        return MessageCounter(quarter.count, quarter.name, quarter.margin, info.image_rule)
     kind, _, family = tokenizer.partition(":")
     if kind != "estimate":
         return TokenCounter(tokenizer, image_rule=info.image_rule)
@@ -180,7 +178,7 @@ def _make_counter(tokenizer: str, info: ModelInfo) -> MessageCounter:
             listed=", ".join(PROFILES),
         )
     estimate = Estimate(family or info.family)
-    return MessageCounter(estimate, estimate.name, estimate.profile.margin, info.image_rule)
+    return MessageCounter(estimate.count, estimate.name, estimate.profile.margin, info.image_rule)
 
 
 def read_message(message: object) -> tuple[str, Sequence[Part], str]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from refold.conversation.view import Edit
 from refold.ledger.codec import dump_json
 from refold.ledger.records import (
+    LEASE_S_MAX,
     Batch,
     Event,
     Finding,
@@ -177,8 +178,10 @@ class SqlLedger(ABC):
             locked = session_rows.ask_locked(db, session_id)
             stored = message_rows.ask_known(db, session_id, edit_rows.list_covered(batch.edits))
             key = session_rows.read_locked(db, locked, session_id).key
-            if owner is not None and not session_rows.holds_lease(db, key, owner, now):
-                return False
+            if owner is not None:
+                sql = "SELECT 1 FROM lease WHERE session = ? AND owner = ? AND expires_at > ?"
+                if db.fetch_one(sql, (key, db.encode(owner), now)) is None:
+                    return False
             seqs = edit_rows.find_covered(batch.edits, message_rows.read_known(stored), frozenset(batch.forgotten))
             if seqs is None or edit_rows.find_edits_over(db, key, seqs.values()) != set(batch.expects):
                 return False
@@ -237,12 +240,23 @@ class SqlLedger(ABC):
         return self._read_of(session_id, lambda db, key: session_rows.read_usage(db, key, limit=limit))
 
     def check_write(self) -> None:
-        self._change(session_rows.write_probe)
+        def write(db: Database) -> None:
+            # The row is committed and deleted: a transaction that is rolled back may never reach the disk.
+            sql = "INSERT INTO lease (session, owner, expires_at) VALUES (-1, ?, 0) ON CONFLICT DO NOTHING"
+            db.run(sql, (db.encode("probe"),))
+            db.run("DELETE FROM lease WHERE session = -1")
+
+        self._change(write)
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
         def take(db: Database) -> bool:
             key = session_rows.need_session(db, session_id).key
-            return session_rows.take_lease(db, key, owner, seconds=seconds, now=now)
+            sql = (
+                "INSERT INTO lease (session, owner, expires_at) VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
+                "SET owner = excluded.owner, expires_at = excluded.expires_at "
+                "WHERE lease.owner = excluded.owner OR lease.expires_at <= ? OR lease.expires_at > ? RETURNING session"
+            )
+            return db.fetch_one(sql, (key, db.encode(owner), now + seconds, now, now + LEASE_S_MAX)) is not None
 
         return self._change(take)
 
@@ -250,16 +264,13 @@ class SqlLedger(ABC):
         def release(db: Database) -> None:
             found = session_rows.lock_session(db, session_id)
             if found is not None:
-                session_rows.drop_lease(db, found.key, owner)
+                db.run("DELETE FROM lease WHERE session = ? AND owner = ?", (found.key, db.encode(owner)))
 
         self._change(release)
 
     def is_leased(self, session_id: str, *, now: float) -> bool:
-        def look(db: Database) -> bool:
-            found = session_rows.find_session(db, session_id)
-            return found is not None and session_rows.is_leased(db, found.key, now)
-
-        return self._read(look)
+        sql = f"SELECT 1 FROM lease WHERE session = {session_rows.KEY} AND expires_at > ? AND expires_at <= ?"
+        return self._ask(lambda db: db.fetch_one(sql, (db.encode(session_id), now, now + LEASE_S_MAX))) is not None
 
     def verify(
         self, session_id: str | None = None, *, repair: bool = False, digest: DigestOf | None = None

@@ -1,7 +1,7 @@
-"""Rows of sessions, and rows that are only ever added to one: events, facts, usage; and the lease.
+"""Rows of sessions, and rows that are only ever added to one: events, facts, usage.
 
 A transaction that changes anything of a session locks its row first and nothing before it. So changes of one session
-follow one another, and two processes cannot deadlock. The lease is the right to compress a session.
+follow one another, and two processes cannot deadlock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from refold.conversation.view import Fact
 from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import (
-    LEASE_S_MAX,
     Event,
     SessionRow,
     StoredFact,
@@ -232,34 +231,3 @@ def read_usage(db: Database, session: int, *, limit: int) -> list[StoredUsage]:
     sql = f"SELECT {USAGE_COLUMNS} FROM usage WHERE session = ? ORDER BY key DESC LIMIT ?"
     rows = db.fetch_all(sql, (session, limit))
     return [StoredUsage(created_at, db.decode(model), *counts) for created_at, model, *counts in rows]
-
-
-def write_probe(db: Database) -> None:
-    """Write a row and delete it in one transaction that is committed: a rolled-back one may never reach the disk."""
-    sql = "INSERT INTO lease (session, owner, expires_at) VALUES (-1, ?, 0) ON CONFLICT DO NOTHING"
-    db.run(sql, (db.encode("probe"),))
-    db.run("DELETE FROM lease WHERE session = -1")
-
-
-def take_lease(db: Database, session: int, owner: str, *, seconds: float, now: float) -> bool:
-    """Take or extend the lease; False while another owner's has not expired."""
-    sql = (
-        "INSERT INTO lease (session, owner, expires_at) VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
-        "SET owner = excluded.owner, expires_at = excluded.expires_at "
-        "WHERE lease.owner = excluded.owner OR lease.expires_at <= ? OR lease.expires_at > ? RETURNING session"
-    )
-    return db.fetch_one(sql, (session, db.encode(owner), now + seconds, now, now + LEASE_S_MAX)) is not None
-
-
-def holds_lease(db: Database, session: int, owner: str, now: float) -> bool:
-    sql = "SELECT 1 FROM lease WHERE session = ? AND owner = ? AND expires_at > ?"
-    return db.fetch_one(sql, (session, db.encode(owner), now)) is not None
-
-
-def is_leased(db: Database, session: int, now: float) -> bool:
-    sql = "SELECT 1 FROM lease WHERE session = ? AND expires_at > ? AND expires_at <= ?"
-    return db.fetch_one(sql, (session, now, now + LEASE_S_MAX)) is not None
-
-
-def drop_lease(db: Database, session: int, owner: str) -> None:
-    db.run("DELETE FROM lease WHERE session = ? AND owner = ?", (session, db.encode(owner)))
