@@ -106,17 +106,14 @@ class ContextCompressor:
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
         ground = Ground.of_messages(archived)
-        told = [fact for fact in _parse_facts(listed) if find_wrong(fact, ground) is None]
-        facts = told or [fact.text for fact in extract.fold.facts]
+        stated = [fact for fact in _parse_facts(listed) if find_wrong(fact, ground) is None]
+        facts = stated or [fact.text for fact in extract.fold.facts]
         # A sentence that names what nobody said is dropped whole.
         words = verify_words(summary, ground).text
         return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
 
     async def _ask(self, prompt: str, chars_max: int) -> str:
-        """Return what the model answers; nothing if there is none, it fails or says more than there was to sum up.
-
-        The extract then stands in.
-        """
+        """Return the model's answer; empty, so that the extract is used, if it fails or is longer than its source."""
         if self.llm is None:
             return ""
         try:

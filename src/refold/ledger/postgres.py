@@ -144,7 +144,7 @@ class PostgresDatabase(Database):
         return self._execute(_translate(sql), (*values, array)) if array else Rows([])
 
     def _execute(self, sql: str, values: Sequence[Any]) -> SqlAnswer:
-        # Every statement is a constant of ours; what comes from outside is always a value.
+        # Every statement is a constant of ours; input is always passed as a value.
         return self.connection.execute(sql, values or None, binary=True)
 
     def encode(self, text: str) -> str:

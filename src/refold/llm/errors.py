@@ -408,6 +408,6 @@ def choose_pause(error: Exception, number: int, delay_s: float, delay_max_s: flo
 
 def _add_attempts(error: Exception, number: int) -> Exception:
     if number > 1 and isinstance(error, ProviderError) and error.args:
-        told = Sentence("{message} ({number} attempts)", message=error.args[0], number=number)
-        error.args = (told, *error.args[1:])
+        counted = Sentence("{message} ({number} attempts)", message=error.args[0], number=number)
+        error.args = (counted, *error.args[1:])
     return error

@@ -120,9 +120,9 @@ class PostgresServer:
         options = ["-E", "UTF8", "--locale=C", "--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync"]
         command = ["-D", str(self.folder / "data"), "-U", USER, "--pwfile", str(secret), *options]
         made = self._popen([str(self._binaries / "initdb"), *command], subprocess.PIPE, subprocess.STDOUT)
-        told, _ = made.communicate(timeout=60)
+        printed, _ = made.communicate(timeout=60)
         if made.returncode:
-            raise RuntimeError(f"initdb failed: {told.decode(errors='replace')[-2_000:]}")
+            raise RuntimeError(f"initdb failed: {printed.decode(errors='replace')[-2_000:]}")
 
     def _popen(self, command: list[str], stdout: object, stderr: object) -> subprocess.Popen[bytes]:
         """Run a program of the server as its owner, because it refuses to run as root."""
