@@ -96,15 +96,9 @@ def test_a_request_comes_back_as_the_same_request(body: Any) -> None:
 
 def test_what_stands_beside_the_messages_is_found() -> None:
     chat = read_conversation({"model": "m", "messages": PLAIN, "tools": CHAT_TOOLS, "x": 1})
-    assert (chat.format.name, chat.model, chat.tools, chat.system, chat.rest) == (
-        "openai-chat",
-        "m",
-        CHAT_TOOLS,
-        None,
-        {"x": 1},
-    )
+    assert (chat.format.name, chat.model, chat.tools, chat.system) == ("openai-chat", "m", CHAT_TOOLS, None)
     items = read_conversation({"instructions": "rules", "input": "hi", "previous_response_id": "r"})
-    assert (items.format.name, items.system, items.rest) == ("openai-responses", "rules", {"previous_response_id": "r"})
+    assert (items.format.name, items.system) == ("openai-responses", "rules")
     assert items.messages == [{"role": "user", "content": "hi"}]
 
 

@@ -146,7 +146,6 @@ def _find_tool_signs(tools: object) -> Iterator[_Sign]:
 
 
 Wrapping = Literal["list", "body", "row"]
-_OWN_FIELDS = frozenset(("messages", "input", "system", "instructions", "tools", "model"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,6 @@ class Conversation:
     system: object = None
     tools: object = None
     model: str = ""
-    rest: dict[str, Any] = field(default_factory=dict)
     shape: Shape = field(default_factory=Shape)
 
 
@@ -245,6 +243,5 @@ def _read_body(body: dict[str, Any], wrapping: Wrapping, name: str | None, volat
         system,
         tools,
         model if isinstance(model, str) else "",
-        {key: value for key, value in body.items() if key not in _OWN_FIELDS},
         Shape(wrapping, key, body, text),
     )
