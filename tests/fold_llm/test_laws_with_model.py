@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from refold.budget import Trigger, flat_budget
 from refold.conversation import because
+from refold.conversation.message import join_parts, mark, message_handle
 from refold.errors import BudgetTooSmall
 from refold.ladder.plan import Plan, prepare
 from refold.ladder.run import drive
@@ -82,7 +83,10 @@ def test_whatever_a_model_answers_the_context_fits_is_valid_and_nothing_is_lost(
     originals = Originals(view.messages, fold_originals(outcome.view.edits, view.messages))
     for edit in outcome.view.edits:
         if edit.fold is not None:
-            assert len(originals._find(edit.fold.handle)) == len(edit.covers)
+            behind = originals.read(edit.fold.handle)
+            covered = [message for message in view.messages if message.id in edit.covers]
+            assert len(covered) == len(edit.covers)
+            assert all(f"{mark(message_handle(one))} {one.role}\n{join_parts(one)}" in behind for one in covered)
             if not fold.opening and edit.stage == "fold":
                 # A small record has an opening line only.
                 lines = 1 if edit.text.startswith(("⟦record of ", "⟦较早 ")) else 2
