@@ -154,6 +154,14 @@ def test_a_value_with_many_passages_in_one_message_does_not_crowd_out_the_other_
     assert "order-88231 is cancelled" in found
 
 
+def test_a_passage_of_a_message_that_was_sent_again_and_again_with_more_is_shown_once(workspace: Workspace) -> None:
+    notes = [f"sensor {number} of hall seven\n" + f"{number * 7919 % 1000} units, quiet\n" * 60 for number in range(12)]
+    workspace.say("s", *("\n".join(notes[:count]) for count in range(1, 13)))
+    found = workspace.find("s", "sensor 3 of hall seven")
+    assert "sensor 3 of hall seven" in found[0]
+    assert len(set(found)) == len(found) > 2
+
+
 def test_who_asks_for_one_exact_value_gets_no_neighbours_of_it(workspace: Workspace) -> None:
     workspace.say("s", "hello there", "the ticket is REF-4711", "fine weather", "indeed")
     assert workspace.find("s", "REF-4711") == ["the ticket is REF-4711"]

@@ -201,13 +201,15 @@ def _cut_tail(found: Sequence[Recalled], query: str) -> Sequence[Recalled]:
 
 
 def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
-    """Return the first results, with only a few notes among them."""
+    """Return the first results, each text once, with only a few notes among them."""
     chosen: list[Recalled] = []
+    texts: set[str] = set()
     notes = 0
     for one in found:
         is_note = one.role in NOTE_ROLES
-        if is_note and notes >= NOTES_MAX:
+        if one.text in texts or (is_note and notes >= NOTES_MAX):
             continue
+        texts.add(one.text)
         notes += is_note
         chosen.append(replace(one, score=round(one.score, SCORE_DIGITS)))
         if len(chosen) == limit:
