@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import TypeAdapter
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import MessageSource
@@ -104,6 +105,107 @@ class TableCodec(PartsCodec):
         PartKind("text", text="text"),
         PartKind("call", at="use", name="name", id="id", arguments="input"),
         PartKind("result", at="answer", id="id", content="text"),
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Said:
+    content: Any
+    thought: str | None = None
+    ticket: str = ""
+
+
+@dataclass(frozen=True)
+class Heard:
+    content: Any
+
+
+class AsideCodec(PartsCodec):
+    """A message is a text or a list of calls; beside calls, the text is a thought."""
+
+    field, aside, classes = "content", "thought", {"assistant": Said, "user": Heard}
+    kinds = (PartKind("text", str), PartKind("call", Call, id="id", name="name", json="arguments"))
+
+
+def test_a_text_beside_calls_may_have_a_field_of_its_own() -> None:
+    codec = AsideCodec()
+    plain, calls = Said("Done.", "I was quick."), Said([Call("c1", "read", "{}")], "I look.", "T-1")
+    assert codec.to_raw(plain) == [{"role": "assistant", "content": "Done."}]
+    (raw,) = codec.to_raw(calls)
+    assert (raw["content"], len(raw["tool_calls"])) == ("I look.", 1)
+    assert codec.from_raw(raw, MessageSource((0,), "whole")) == Said(calls.content, "I look.")
+    shorter = codec.from_raw({**raw, "content": "I …"}, MessageSource((0,), "shortened", (calls,)))
+    assert shorter == Said(calls.content, "I …", "T-1")
+    assert codec.from_raw({"role": "user", "content": "A record."}, MessageSource((0, 1), "fold")) == Heard("A record.")
+
+
+@dataclass(frozen=True)
+class Picture:
+    url: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    content: Any
+    kind: str = "prompt"
+
+
+@dataclass(frozen=True)
+class Answer:
+    content: str
+    kind: str = "answer"
+
+
+@dataclass(frozen=True)
+class Sound:
+    name: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    parts: list[Any]
+
+
+@dataclass(frozen=True)
+class Replied:
+    parts: list[Any]
+
+
+class NestedCodec(PartsCodec):
+    """A part of a message is a text, or a list of texts, pictures and sounds."""
+
+    field, mark, classes = "parts", "kind", {"assistant": Replied, "user": Asked}
+    holders: ClassVar = {"assistant": Answer, "user": Prompt}
+    parts = TypeAdapter(Prompt | Answer | Picture | Sound)
+    kinds = (
+        PartKind("text", str),
+        PartKind("text", (Prompt, Answer), text="content"),
+        PartKind("image_url", Picture, url="url"),
+    )
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_parts_that_hold_texts_and_pictures_are_opened_and_closed(kind: type) -> None:
+    codec = NestedCodec()
+    sound, picture = Sound("hall.wav"), Picture("data:image/png;base64,AA==")
+    asked = Asked([Prompt("First this."), Prompt(kind(["Then what is this?", picture, sound]))])
+    (raw,) = codec.to_raw(asked)
+    assert [block["type"] for block in raw["content"]] == ["text", "text", "image_url", "part"]
+    stored = codec.from_raw(raw, MessageSource((0,), "whole"))
+    assert stored == Asked([Prompt(["First this.", "Then what is this?", picture, sound])])
+    changed = [*raw["content"][:1], {"type": "text", "text": "Then …"}, *raw["content"][2:]]
+    shorter = codec.from_raw({**raw, "content": changed}, MessageSource((0,), "shortened", (asked,)))
+    assert shorter.parts[0] is asked.parts[0]
+    assert shorter.parts[1] == Prompt(["Then …", picture, sound])
+    assert codec.from_raw({"role": "assistant", "content": "Yes."}, MessageSource((), "whole")) == Replied(
+        [Answer("Yes.")]
     )
 
 
