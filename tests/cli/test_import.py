@@ -34,7 +34,7 @@ def folder(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_folder_is_imported_whole_and_what_is_no_conversation_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_import(".", [str(folder)], None, as_json=False)
+    run_import([str(folder)], None, ".", as_json=False)
     told = capsys.readouterr()
     assert "imported 's-1': 7 messages" in told.out
     assert "4 sessions from 3 files" in told.out
@@ -44,11 +44,11 @@ def test_a_folder_is_imported_whole_and_what_is_no_conversation_is_named(
     assert set(titles) == {"s-1", "s-1/a7", "r-7", "request"}
     assert titles["r-7"] == "List the files of lib_9001"
     with pytest.raises(FormatError, match="nothing was imported"):
-        run_import(".", [str(folder)], None, as_json=False)
+        run_import([str(folder)], None, ".", as_json=False)
 
 
 def test_a_claude_code_file_is_messages_never_opaque_rows(folder: Path) -> None:
-    run_import(".", [str(folder / "project" / "claude.jsonl")], None, as_json=False)
+    run_import([str(folder / "project" / "claude.jsonl")], None, ".", as_json=False)
     with ContextCompressionManager(workspace_path=".") as manager:
         prepared = manager.prepare_context_sync("s-1")
         assert manager.status("s-1").model == "claude-opus-5-5"
@@ -58,7 +58,7 @@ def test_a_claude_code_file_is_messages_never_opaque_rows(folder: Path) -> None:
 
 
 def test_the_system_prompt_of_an_anthropic_request_is_kept_and_counted(folder: Path) -> None:
-    run_import(".", [str(folder / "request.json")], "mine", as_json=False)
+    run_import([str(folder / "request.json")], "mine", ".", as_json=False)
     with ContextCompressionManager(workspace_path=".") as manager:
         kept = manager.prepare_context_sync("mine")
         other = manager.prepare_context_sync("mine", system_prompt="Another one, much longer than the first. " * 5)
@@ -69,9 +69,9 @@ def test_the_system_prompt_of_an_anthropic_request_is_kept_and_counted(folder: P
 
 def test_one_name_is_for_one_session(folder: Path) -> None:
     with pytest.raises(ConfigError, match="--as names one session"):
-        run_import(".", [str(folder)], "mine", as_json=False)
+        run_import([str(folder)], "mine", ".", as_json=False)
     with pytest.raises(ConfigError, match="holds 2"):
-        run_import(".", [str(folder / "project" / "claude.jsonl")], "mine", as_json=False)
+        run_import([str(folder / "project" / "claude.jsonl")], "mine", ".", as_json=False)
 
 
 def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,14 +121,14 @@ def test_compact_of_several_conversations_says_what_to_do(folder: Path) -> None:
 
 
 def test_a_folder_may_hold_exports_and_names_that_cannot_be_stored_as_they_are(folder: Path) -> None:
-    run_import(".", [str(folder / "request.json")], "mine", as_json=False)
+    run_import([str(folder / "request.json")], "mine", ".", as_json=False)
     inside = folder / "more"
     inside.mkdir()
     export("mine", str(inside / "export.json"), ".")
     odd = {"id": "odd \ud800", "messages": [{"role": "user", "content": "Half \ud800 a sign"}]}
     (inside / "odd.json").write_text(json.dumps(odd))
     Path("other").mkdir()
-    run_import("other", [str(inside)], None, as_json=False)
+    run_import([str(inside)], None, "other", as_json=False)
     with ContextCompressionManager(workspace_path="other") as manager:
         rows = {row.id: row.settings.get("title") for row in manager.ledger.list_sessions()}
     assert set(rows) == {"mine", "odd ?"}
@@ -137,9 +137,9 @@ def test_a_folder_may_hold_exports_and_names_that_cannot_be_stored_as_they_are(f
 
 def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"id": f"s{at}", "messages": [{"role": "user", "content": f"Question {at}"}]} for at in range(3)]
-    run_import(".", [str(write_rows(folder / "log.jsonl", rows[:2]))], None, as_json=False)
+    run_import([str(write_rows(folder / "log.jsonl", rows[:2]))], None, ".", as_json=False)
     capsys.readouterr()
-    run_import(".", [str(write_rows(folder / "log.jsonl", rows))], None, as_json=False)
+    run_import([str(write_rows(folder / "log.jsonl", rows))], None, ".", as_json=False)
     told = capsys.readouterr()
     assert "imported 's2': 1 message" in told.out
     assert "there is a session 's0' already" in told.err
@@ -148,7 +148,7 @@ def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pyt
 def test_imported_sessions_are_listed_by_their_agent_and_first_words(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_import(".", [str(folder)], None, as_json=True)
+    run_import([str(folder)], None, ".", as_json=True)
     capsys.readouterr()
     sessions(workspace=".")
     told = capsys.readouterr().out
@@ -183,18 +183,18 @@ def test_the_complete_file_of_a_session_that_was_imported_from_a_truncated_copy_
     text = whole.read_text(encoding="utf-8")
     for part in (text[: text.index("t1") - 10], text[: text.index("m2") - 10], text):
         (folder / "s-9.jsonl").write_text(part, encoding="utf-8")
-        run_import(".", [str(folder / "s-9.jsonl")], None, as_json=False)
+        run_import([str(folder / "s-9.jsonl")], None, ".", as_json=False)
     with ContextCompressionManager(workspace_path=".") as manager:
         assert manager.ledger.read_session("s-9").messages == 4
         assert not manager.verify()
     with pytest.raises(FormatError, match="there is a session 's-9' already"):
-        run_import(".", [str(folder / "s-9.jsonl")], None, as_json=False)
+        run_import([str(folder / "s-9.jsonl")], None, ".", as_json=False)
 
 
 def test_files_of_a_folder_that_hold_no_conversation_are_named_in_one_line(
     tmp_path: Path, project_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_import(str(tmp_path), [str(project_root / "examples" / "sessions")], None, as_json=False)
+    run_import([str(project_root / "examples" / "sessions")], None, str(tmp_path), as_json=False)
     told = capsys.readouterr()
     assert "4 sessions from 4 files" in told.out
     assert "no conversation in 4 files: anthropic_thinking.facts.json, chat_zh.facts.json" in told.err

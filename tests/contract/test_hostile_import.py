@@ -268,7 +268,7 @@ def test_a_file_that_was_cut_off_or_is_no_text_is_refused_by_the_command(
     for name, wrong in wrongs.items():
         (tmp_path / name).write_bytes(wrong)
         with pytest.raises(FormatError):
-            run_import(str(tmp_path), [str(tmp_path / name)], None, as_json=False)
+            run_import([str(tmp_path / name)], None, str(tmp_path), as_json=False)
     assert (
         not (tmp_path / ".refold").exists()
         or ContextCompressionManager(workspace_path=tmp_path).ledger.list_sessions() == []

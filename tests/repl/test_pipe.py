@@ -112,7 +112,7 @@ def test_sessions_go_on_by_name_and_by_resume(shell: Shell) -> None:
 
 def test_without_any_model_one_sentence_says_how_to_get_one(shell: Shell) -> None:
     with pytest.raises(ConfigError, match="no model to talk to: set OPENAI_API_KEY"):
-        choose_chat_model(Wanted(), {}, ollama_url=NOWHERE, takes_local=False)
+        choose_chat_model(Wanted(), {}, ollama_url=NOWHERE, find_local=lambda: None)
     assert NO_MODEL.count("\n") == 0
 
 

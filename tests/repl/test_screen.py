@@ -7,8 +7,9 @@ import pytest
 
 from refold.budget import Budget, Counts, Thresholds
 from refold.budget.trigger import look_ahead
+from refold.cli.output import strip_controls
 from refold.cli.repl.keyboard import Pastes
-from refold.cli.repl.screen import clean_block, shorten_tokens, split_blocks, write_gauge
+from refold.cli.repl.screen import shorten_tokens, split_blocks, write_gauge
 from refold.cli.repl.session import describe_call, show_text
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
@@ -82,7 +83,7 @@ def test_a_block_is_finished_at_a_blank_line_that_is_not_in_a_fence() -> None:
 
 
 def test_no_control_character_survives() -> None:
-    assert clean_block("a\x1b[2Jb\x07\tc\r\nd\u202ee\ud800") == "a[2Jb\tc\nde"
+    assert strip_controls("a\x1b[2Jb\x07\tc\r\nd\u202ee\ud800") == "ab\tc\nde"
 
 
 def test_small_pastes_stay_and_large_ones_are_put_back_when_sent() -> None:

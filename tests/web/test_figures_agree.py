@@ -30,7 +30,7 @@ from refold.web.conversation import read_moments
 from refold.web.data import list_sessions, read_overview, read_seen
 from refold.web.rows import describe_rows, make_outline
 from refold.web.sample import NAME, SamplePlayer, make_sample
-from refold.web.transfer import Bringing, bring
+from refold.web.transfer import FileImport, import_files
 from tests.effort import first_of
 from tests.replay.files import agent_messages
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
@@ -194,10 +194,10 @@ def test_an_imported_session_has_the_same_figures_everywhere(
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "refold.yaml").write_text("window: 16000\nreserve: 2000\n")
     with ContextCompressionManager(config, tmp_path / "work") as manager:
-        brought = bring(open_access(manager), folder, Bringing())
-        (name,) = brought.names
-        assert brought.bill == manager.figures(name).bill
-        assert brought.bill.tokens < 0.8 * brought.bill.tokens_raw
+        imported = import_files(open_access(manager), folder, FileImport())
+        (name,) = imported.names
+        assert imported.bill == manager.figures(name).bill
+        assert imported.bill.tokens < 0.8 * imported.bill.tokens_raw
         assert manager.status(name).compression_count >= 1
         check_faces(manager, name)
 

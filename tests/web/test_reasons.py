@@ -6,7 +6,7 @@ import pytest
 
 from refold.manager.notices import KINDS
 from refold.manager.status import DECISION_KINDS
-from refold.web.visit import TONGUES, has_words, say_in
+from refold.web.visit import LANGUAGES, has_words, say_in
 
 # A question to listeners is never stored; what follows it is logged without a listener.
 LOGGED = sorted({*KINDS, *DECISION_KINDS, "recalled", "tuned", "forgotten"} - {"before_compress"})
@@ -15,4 +15,4 @@ LOGGED = sorted({*KINDS, *DECISION_KINDS, "recalled", "tuned", "forgotten"} - {"
 @pytest.mark.parametrize("kind", LOGGED)
 def test_every_kind_of_event_has_its_name_in_both_languages(kind: str) -> None:
     assert has_words(f"statistics.kind_{kind}")
-    assert len({say_in(tongue, f"statistics.kind_{kind}") for tongue in TONGUES}) == 2
+    assert len({say_in(language, f"statistics.kind_{kind}") for language in LANGUAGES}) == 2

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from refold.conversation.reason import shorten_number
 from refold.testing import ScriptedProvider
-from refold.web.start import CLIENTS, write_tokens
+from refold.web.start import CLIENTS
 from tests.web.served import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
@@ -48,7 +49,7 @@ def test_dropped_files_are_replayed_and_the_saving_is_told(url: str, browser: Br
     assert "less" in said
     assert "the whole bill is" in said
     assert "coding_agent.facts.json" in said, "what could not be read is named"
-    assert not re.search(r"refold-bring-|\b0000/", said), "no path of the server is shown"
+    assert not re.search(r"refold-import-|\b0000/", said), "no path of the server is shown"
     row = page.locator("tr", has_text="coding_agent")
     assert int(row.locator("[data-label=Compressions]").inner_text()) > 0
     row.locator("[data-label=Tokens]").click()  # The whole row is a link.
@@ -112,7 +113,8 @@ def test_every_client_of_the_guide_has_a_line(project_root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"), [(0, "0"), (9_999, "9,999"), (41_000_000, "41.0M"), (1_250_000, "1.2M"), (84_400, "84k")]
+    ("tokens", "told"),
+    [(0, "0"), (9_999, "10k"), (999_999, "1M"), (41_000_000, "41M"), (1_250_000, "1.25M"), (84_400, "84.4k")],
 )
 def test_tokens_are_written_as_people_say_them(tokens: int, told: str) -> None:
-    assert write_tokens(tokens) == told
+    assert shorten_number(tokens) == told

@@ -10,10 +10,11 @@ from typing import get_args
 import pytest
 
 from refold.conversation.message import Kind, Role
+from refold.conversation.reason import Language
 from refold.conversation.view import RECALL, FactKind
 from refold.stages import STAGES
 from refold.stages.extract.index import SORT_NAMES as SORTS
-from refold.web.visit import TONGUES, Tongue, choose_tongue, read_words, say_in
+from refold.web.visit import LANGUAGES, choose_language, read_words, say_in
 
 PAGE = Path(__file__).parents[2] / "src" / "refold" / "web"
 
@@ -33,9 +34,9 @@ def test_both_languages_have_every_text_with_the_same_values_in_it() -> None:
         assert find_slots(english[key]) == find_slots(text), key
 
 
-@pytest.mark.parametrize("tongue", TONGUES)
-def test_no_text_is_written_twice(tongue: Tongue) -> None:
-    lines = (PAGE / "locale" / f"{tongue}.json").read_text("utf-8")
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_text_is_written_twice(language: Language) -> None:
+    lines = (PAGE / "locale" / f"{language}.json").read_text("utf-8")
     keys = re.findall(r'^  "([^"]+)":', lines, re.M)
     assert sorted(keys) == sorted(set(keys)), "the later text would silently replace the earlier one"
 
@@ -67,10 +68,10 @@ def test_every_text_that_the_browser_asks_for_exists(script: str, prefix: str) -
         assert found, key
 
 
-@pytest.mark.parametrize("tongue", TONGUES)
-def test_every_name_that_the_browser_fills_into_a_key_has_words(tongue: Tongue) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_name_that_the_browser_fills_into_a_key_has_words(language: Language) -> None:
     """A part, a stage, a sort of value or a kind of fact without words would show its key."""
-    words = read_words(tongue)
+    words = read_words(language)
     stages = {*STAGES, RECALL, "archive"}
     filled = {
         "kind": get_args(Kind),
@@ -86,7 +87,7 @@ def test_every_name_that_the_browser_fills_into_a_key_has_words(tongue: Tongue) 
 
 
 @pytest.mark.parametrize(
-    ("chosen", "accepted", "tongue"),
+    ("chosen", "accepted", "language"),
     [
         ("", "", "en"),
         ("", "zh-CN,zh;q=0.9,en;q=0.8", "zh"),
@@ -100,9 +101,9 @@ def test_every_name_that_the_browser_fills_into_a_key_has_words(tongue: Tongue) 
     ],
 )
 def test_the_language_is_the_chosen_one_or_the_first_the_browser_accepts(
-    chosen: str, accepted: str, tongue: str
+    chosen: str, accepted: str, language: str
 ) -> None:
-    assert choose_tongue(chosen, accepted) == tongue
+    assert choose_language(chosen, accepted) == language
 
 
 def test_values_are_filled_in_as_they_are() -> None:

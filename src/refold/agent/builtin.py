@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -299,11 +298,12 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
     loop = asyncio.get_running_loop()
     file = io.FileIO(ours, "rb")
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    own = copy_environment().items()
     try:
         process = await asyncio.create_subprocess_shell(
             command,
             cwd=folder,
-            env=choose_variables(copy_environment()),
+            env={name: text for name, text in own if name in ALLOWED or name.startswith("LC_")},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=theirs,
             stderr=asyncio.subprocess.STDOUT,
@@ -315,10 +315,6 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
     finally:
         os.close(theirs)
     return process, _Output(reader, transport, file)
-
-
-def choose_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in environment.items() if name in ALLOWED or name.startswith("LC_")}
 
 
 async def _drain(output: _Output, kept: Kept) -> None:

@@ -160,8 +160,8 @@ class Finished(AgentEvent, kind="finished"):
     steps: int
 
 
-Hear = Callable[[AgentEvent], None]
-_HEARD = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned")
+Listener = Callable[[AgentEvent], None]
+_KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned")
 _hubs: WeakKeyDictionary[ContextCompressionManager, Hub] = WeakKeyDictionary()
 _guard = threading.Lock()
 
@@ -170,7 +170,7 @@ class Hub:
     """The listeners of each session."""
 
     def __init__(self) -> None:
-        self._hearers: dict[str, list[Hear]] = {}
+        self._listeners: dict[str, list[Listener]] = {}
         self._started: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -178,37 +178,37 @@ class Hub:
         def hear(notice: Notice) -> None:
             self.pass_on(notice, manager)
 
-        for kind in _HEARD:
+        for kind in _KINDS:
             manager.on(kind, hear)
 
     @contextmanager
-    def hearing(self, session_id: str, hear: Hear) -> Iterator[None]:
-        """Call ``hear`` with a session's events inside the block, from any thread."""
+    def listening(self, session_id: str, listen: Listener) -> Iterator[None]:
+        """Call ``listen`` with a session's events inside the block, from any thread."""
         with self._lock:
-            self._hearers.setdefault(session_id, []).append(hear)
+            self._listeners.setdefault(session_id, []).append(listen)
         try:
             yield
         finally:
             with self._lock:
-                left = [one for one in self._hearers.get(session_id, ()) if one is not hear]
+                left = [one for one in self._listeners.get(session_id, ()) if one is not listen]
                 if left:
-                    self._hearers[session_id] = left
+                    self._listeners[session_id] = left
                 else:
-                    self._hearers.pop(session_id, None)
+                    self._listeners.pop(session_id, None)
                     self._started.pop(session_id, None)
 
     def pass_on(self, notice: Notice, manager: ContextCompressionManager) -> None:
         """Convert a notice to an event and pass it to the session's listeners."""
         with self._lock:
-            hearers = list(self._hearers.get(notice.session_id, ()))
-            if not hearers:
+            listeners = list(self._listeners.get(notice.session_id, ()))
+            if not listeners:
                 return
             if notice.kind == "before_compress":
                 self._started[notice.session_id] = notice.time
             started = self._started.get(notice.session_id, notice.time)
         event = _make_event(notice, manager, started)
-        for hear in hearers:
-            hear(event)
+        for listen in listeners:
+            listen(event)
 
 
 def find_hub(manager: ContextCompressionManager) -> Hub:

@@ -101,12 +101,12 @@ class Agent:
             queue.put_nowait(event)
             self._call_back(event, queue)
 
-        def hear(event: events.AgentEvent) -> None:
+        def listen(event: events.AgentEvent) -> None:
             with contextlib.suppress(RuntimeError):  # The event loop is closed.
                 loop.call_soon_threadsafe(emit, event)
 
         self._is_running = True
-        with find_hub(self.manager).hearing(self.session_id, hear):
+        with find_hub(self.manager).listening(self.session_id, listen):
             task = asyncio.ensure_future(self._drive(prompt, Run(emit, waiting=queue.qsize)))
             task.add_done_callback(lambda _: queue.put_nowait(None))
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from refold.errors import ConfigError, Sentence
@@ -51,7 +51,11 @@ class Chosen:
 
 
 def choose_chat_model(
-    wanted: Wanted, values: Mapping[str, str], *, ollama_url: str = OLLAMA_URL, takes_local: bool = True
+    wanted: Wanted,
+    values: Mapping[str, str],
+    *,
+    ollama_url: str = OLLAMA_URL,
+    find_local: Callable[[], LocalModel | None] = find_local_model,
 ) -> Chosen:
     """Return the first available model; raise ConfigError if there is none."""
     if wanted.model or wanted.url:
@@ -74,7 +78,7 @@ def choose_chat_model(
         return Chosen(
             OpenAIModel(found[0], "", f"{ollama_url}/v1"), Sentence("no key is set; Ollama answers on this machine")
         )
-    if takes_local and (local := find_local_model()) is not None:
+    if (local := find_local()) is not None:
         return Chosen(local, Sentence("no key is set and no Ollama runs; the small local model is installed"))
     raise ConfigError(NO_MODEL)
 

@@ -355,20 +355,12 @@ def cut_output(text: str, chars_max: int, language: Language | None = None) -> s
     if len(text) <= chars_max:
         return text
     room = max(0, chars_max - 60)
-    head = _after_line(text, room // 2)
-    tail = _next_line(text, len(text) - (room - room // 2))
+    head, tail = room // 2, len(text) - (room - room // 2)
+    # Whole lines, where they end near.
+    head = text.rfind("\n", max(0, head - 2_000), head) + 1 or head
+    tail = text.find("\n", tail, min(len(text) - 1, tail + 2_000)) + 1 or tail
     is_chinese = (language or detect_language([text[:2_000] + text[-2_000:]])) == "zh"
     missing = tail - head
     marker = f"... [截断 {missing} 字符] ..." if is_chinese else f"... [truncated {missing} characters] ..."
     joint = "" if text[:head].endswith("\n") or not head else "\n"
     return f"{text[:head]}{joint}{marker}\n{text[tail:]}"
-
-
-def _after_line(text: str, at: int) -> int:
-    """Return the start of the line at a position if it is near, so that the head ends with a whole line."""
-    return text.rfind("\n", max(0, at - 2_000), at) + 1 or at
-
-
-def _next_line(text: str, at: int) -> int:
-    """Return the start of the next line if it is near."""
-    return text.find("\n", at, min(len(text) - 1, at + 2_000)) + 1 or at

@@ -146,15 +146,19 @@ def _fail_unexpected(error: Exception) -> int:
 
 def _find_extra(module: str) -> str:
     """Return the smallest extra that brings a module; empty if none does."""
+    wanted, extras = module.partition(".")[0].replace("_", "-").casefold(), read_extras()
+    return min((extra for extra in extras if wanted in extras[extra]), key=lambda extra: len(extras[extra]), default="")
+
+
+def read_extras() -> dict[str, set[str]]:
+    """Return the packages that each extra needs on every system."""
     from importlib.metadata import requires
 
-    wanted = module.partition(".")[0].replace("_", "-").casefold()
     extras: dict[str, set[str]] = {}
     for requirement in requires("refold") or ():
-        _, is_extra, extra = requirement.partition("extra == ")
-        if is_extra and (named := re.match(r"[\w.-]+", requirement)):
-            extras.setdefault(extra.strip("'\" )"), set()).add(named[0].replace("_", "-").casefold())
-    return min((extra for extra in extras if wanted in extras[extra]), key=lambda extra: len(extras[extra]), default="")
+        if found := re.fullmatch(r"([\w.-]++)[^;]*+; extra == ['\"]([\w-]+)['\"]", requirement):
+            extras.setdefault(found[2], set()).add(found[1].replace("_", "-").casefold())
+    return extras
 
 
 def describe_error(error: RefoldError) -> str:

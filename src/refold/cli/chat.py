@@ -89,10 +89,9 @@ def chat(
 
     The context is compressed before it overflows, and nothing is lost.
     """
-    request = ChatArguments(
-        prompt, model, base_url, preset, session, resume, tools, once, workspace, system, summaries, yes
+    _run_chat(
+        ChatArguments(prompt, model, base_url, preset, session, resume, tools, once, workspace, system, summaries, yes)
     )
-    _run_chat(request)
 
 
 def _run_chat(request: ChatArguments) -> None:
@@ -123,8 +122,8 @@ def _run_chat(request: ChatArguments) -> None:
         else:
             _answer_pipe(request, open_now())
     finally:
-        for session in opened:
-            session.manager.close()
+        for one in opened:
+            one.manager.close()
 
 
 async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refold.cli.app import PlainTyper, app, describe_error
+from refold.cli.app import PlainTyper, app, describe_error, read_extras
 from refold.cli.input import AsJson, Workspace, open_workspace
 from refold.cli.output import clean_line, count_things, make_console, note, tr, translate, use_language, write_json
 from refold.errors import ConfigError, RefoldError
@@ -45,7 +44,6 @@ EXTRAS = {
     "web": "the page of refold serve",
     "mcp": "refold mcp",
 }
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]++).*\bextra == ['\"]([\w-]+)['\"]")
 _MARKS = {"ok": ("✓", "green"), "hint": ("!", "yellow"), "broken": ("✗", "bold red")}
 RUNTIME = "xllamacpp>=0.2"
 # Installed without its dependencies, which would compile a second runtime for ten minutes; we need only the weights.
@@ -143,28 +141,15 @@ def _check_tokens() -> Check:
 
 
 def _check_extras() -> Check:
-    missing = [extra for extra in EXTRAS if not _has_extra(extra)]
+    there = {(one.name or "").replace("_", "-").casefold() for one in importlib.metadata.distributions()}
+    needed = read_extras()
+    missing = [extra for extra in EXTRAS if not needed.get(extra, set()) <= there | {"refold"}]
     if not missing:
         return Check("extras", "ok", ", ".join(EXTRAS))
     lacks = "; ".join(f"{extra} ({translate(EXTRAS[extra])})" for extra in missing)
     return Check(
         "extras", "hint", tr("not installed: {lacks}", lacks=lacks), f"pip install 'refold[{','.join(missing)}]'"
     )
-
-
-def _has_extra(extra: str) -> bool:
-    """Return whether every package of an extra is installed."""
-    for requirement in importlib.metadata.requires("refold") or ():
-        named = _REQUIREMENT.match(requirement)
-        if named is None or named[2] != extra or "sys_platform" in requirement:
-            continue
-        if named[1] == "refold":
-            continue  # One extra includes another, which has its own check.
-        try:
-            importlib.metadata.version(named[1])
-        except importlib.metadata.PackageNotFoundError:
-            return False
-    return True
 
 
 def _check_settings(workspace: str) -> Check:

@@ -92,13 +92,7 @@ def _format_result(one: Recalled, *, with_session: bool) -> Text:
         tr(" {role}{where}{part}, score {score:.2f}", role=one.role, where=where, part=part, score=one.score),
         "dim",
     )
-    return Text.assemble((mark(one.handle), "bold cyan"), details, f"\n{_make_printable(one.text).rstrip()}\n")
-
-
-def _make_printable(text: str) -> str:
-    """Replace lone surrogates and control characters; keep line breaks and tabs."""
-    shown = text.encode("utf-8", "replace").decode()
-    return "".join(character if character in "\n\t" or character.isprintable() else "\ufffd" for character in shown)
+    return Text.assemble((mark(one.handle), "bold cyan"), details, f"\n{strip_controls(one.text).rstrip()}\n")
 
 
 @app.command()

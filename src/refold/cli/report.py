@@ -180,7 +180,10 @@ def show_report(
     elif asked is None:
         rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
     rows += [("note", say_reason(note)) for note in report.notes]
-    rows += [(_label_note(stage), f"{stage.stage}: {say_reason(stage.note)}") for stage in report.stages if stage.note]
+    for stage in report.stages:
+        if stage.note:
+            label = "refused" if stage.rejected and not stage.edits else "summary"
+            rows.append((label, f"{stage.stage}: {say_reason(stage.note)}"))
     show_pairs(console, rows)
 
 
@@ -220,8 +223,3 @@ def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
             style="" if stage.edits else "dim",
         )
     console.print(table)
-
-
-def _label_note(stage: StageReport) -> str:
-    """Return the label of a stage's note: rejected edits, or the summary and its checks."""
-    return "refused" if stage.rejected and not stage.edits else "summary"

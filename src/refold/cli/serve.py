@@ -5,7 +5,7 @@ Only hashes of keys are stored; a key is printed once, when it is created.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -59,18 +59,13 @@ def serve(
     Requests are compressed when they have to be, and passed through unchanged otherwise. A workspace folder that does
     not exist is created.
     """
-    given = {"host": host, "port": port, "openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
-    _serve(workspace, preset, {**given, "cache_marks": cache_marks, "arrival": arrival}, quiet=quiet)
-
-
-def _serve(workspace: str, preset: str | None, given: Mapping[str, object], *, quiet: bool) -> None:
-    """Serve until SIGINT or SIGTERM; requests in progress are finished first."""
     make_workspace(workspace)
     from refold.server.monitoring import set_up_logs
     from refold.server.serve import make_server, open_socket, tune_process
 
     set_up_logs("warning" if quiet else "info")
-    application = make_application(workspace, preset, given)
+    given = {"host": host, "port": port, "openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
+    application = make_application(workspace, preset, {**given, "cache_marks": cache_marks, "arrival": arrival})
     server = make_server(application)
     settings = application.settings
     bound = open_socket(settings.host, settings.port)
@@ -85,7 +80,7 @@ def _serve(workspace: str, preset: str | None, given: Mapping[str, object], *, q
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()
     with application.announce(_name_locally(settings.host, port)):
-        server.run(sockets=[bound])
+        server.run(sockets=[bound])  # Until SIGINT or SIGTERM; requests in progress are finished first.
     note("refold stopped")
 
 
@@ -110,6 +105,7 @@ def make_application(
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
     from refold.server.settings import can_ask_model, choose_summariser, load_settings, settle_arrival
+    from refold.web.app import WebPage, is_installed
 
     settings = load_settings(workspace, **given or {})
     config = load_config(workspace, call={"preset": preset})
@@ -125,14 +121,7 @@ def make_application(
         from refold.tuning import watch
 
         watch(manager, workspace)
-    return Application(manager, settings, keys=keys, make_page=_find_page() if has_page else None)
-
-
-def _find_page() -> Callable[[Application], object] | None:
-    """Return the factory of the web page; None if its extra is not installed."""
-    from refold.web.app import WebPage, is_installed
-
-    return WebPage if is_installed() else None
+    return Application(manager, settings, keys=keys, make_page=WebPage if has_page and is_installed() else None)
 
 
 app.add_typer(keys, name="key")

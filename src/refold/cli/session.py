@@ -39,7 +39,7 @@ from refold.cli.output import (
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from refold.ledger.records import SessionRow, StoredEdit, StoredMessage
+    from refold.ledger.records import SessionRow, StoredMessage
     from refold.manager import ContextCompressionManager
     from refold.manager.undo import Switched
 
@@ -180,18 +180,11 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             edit.kind,
             f"{len(edit.covers):,}",
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
-            _describe_state(one, shown),
+            tr("undone") if not one.is_active else tr("in force") if edit.id in shown else tr("covered"),
             clean_line(say_reason(edit.reason), 100),
             style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)
-
-
-def _describe_state(one: StoredEdit, shown: set[str]) -> str:
-    """Return whether an edit is visible to the model, covered by a later fold, or undone."""
-    if not one.is_active:
-        return tr("undone")
-    return tr("in force") if one.edit.id in shown else tr("covered")
 
 
 @app.command()

@@ -77,7 +77,7 @@ def export(
 
 
 @app.command("import")
-def import_(
+def run_import(
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILE...", help="Exports, conversations, or folders of them; '-': standard input."),
@@ -93,11 +93,6 @@ def import_(
     Reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, session files of Claude Code
     and Codex, ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
     """
-    run_import(workspace, files, name, as_json=as_json)
-
-
-def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_json: bool) -> None:
-    """Store exported sessions, or conversations in any supported format, in the ledger of a workspace."""
     from refold.readers import list_files
 
     paths = list_files(files)

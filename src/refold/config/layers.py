@@ -250,17 +250,21 @@ def flatten(
     return flat
 
 
+def refuse_two(first: str, value: object, second: str, other: object) -> ConfigError:
+    """Return the error for one setting that has two values, under names that say where they were written."""
+    return ConfigError(
+        "{first} = {shown} and {second} = {shown2} are one setting; keep one of them",
+        first=first,
+        shown=show(value),
+        second=second,
+        shown2=show(other),
+    )
+
+
 def _put(flat: dict[str, object], written: dict[str, str], name: str, value: object, *, key: str, place: str) -> None:
     if name in flat and flat[name] != value:
         at = f"{place}: " if place else ""
-        raise ConfigError(
-            "{at}{written} = {shown} and {key} = {shown2} are one setting; keep one of them",
-            at=at,
-            written=written[name],
-            shown=show(flat[name]),
-            key=key,
-            shown2=show(value),
-        )
+        raise refuse_two(f"{at}{written[name]}", flat[name], key, value)
     flat[name] = value
     written[name] = key
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, show, suggest
+from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
 from refold.config.schema import CompressionConfig, read_layer
 from refold.errors import ConfigError, Sentence
 
@@ -243,13 +243,7 @@ def _read_environment(environ: Mapping[str, str]) -> list[Layer]:
             continue
         value = _read_variable(name, text, variable)
         if name in values and values[name] != value:
-            raise ConfigError(
-                "{places} = {shown} and {variable} = {shown2} are one setting; unset one",
-                places=places[name],
-                shown=show(values[name]),
-                variable=variable,
-                shown2=show(value),
-            )
+            raise refuse_two(places[name], values[name], variable, value)
         values[name] = value
         places[name] = variable
     return [Layer("environment", values, "", places)] if values else []

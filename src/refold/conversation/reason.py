@@ -42,6 +42,14 @@ def count_things(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def shorten_number(value: float) -> str:
+    """Return a figure as short as it can be read: 950, 12.3k, 4.1M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * size:  # What rounds to 1,000 of a unit is one of the next.
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
 ReasonValue = Union[str, int, float, bool, None, "Reason"]
 _TEXT = "text"
 _DEPTH_MAX = 8

@@ -154,18 +154,17 @@ def _find_answer(row: dict[str, Any], session: Session) -> list[Any]:
         choices = answer.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         message = first.get("message") if isinstance(first, dict) else None
-        found = [_clean_reply(message)] if isinstance(message, dict) and message.get("role") == "assistant" else []
+        found = []
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            # Without its empty fields, as a client sends it back.
+            empty = [key for key, value in message.items() if value in (None, [], {}) and key != "content"]
+            found = [{key: value for key, value in message.items() if key not in empty}]
     try:
         read = read_conversation(found, session.format)
         check_known(read)
     except RefoldError:
         return []
     return list(read.messages)
-
-
-def _clean_reply(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a chat reply without its empty fields, as a client sends it back."""
-    return {key: value for key, value in message.items() if key in ("role", "content") or value not in (None, [], {})}
 
 
 def _add_answer(session: Session, answer: list[Any]) -> Session:

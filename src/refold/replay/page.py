@@ -16,7 +16,7 @@ from importlib import resources
 
 from refold.budget.economics import CAUSES
 from refold.conversation import because
-from refold.conversation.reason import count_things
+from refold.conversation.reason import count_things, shorten_number
 from refold.readers.session import Session
 from refold.replay.record import SessionRecord
 from refold.replay.report import (
@@ -226,7 +226,8 @@ def draw_stacks(bars: Mapping[str, Mapping[str, float]], *, title: str) -> str:
     lines = []
     for row, (name, parts) in enumerate(bars.items()):
         y, x, whole = _TOP + 36 * row, 130.0, sum(parts.values())
-        lines.append(f'<text class="label" x="120" y="{y + 17}" text-anchor="end">{escape(_clip(name))}</text>')
+        label = escape(name if len(name) <= 16 else f"{name[:15]}…")
+        lines.append(f'<text class="label" x="120" y="{y + 17}" text-anchor="end">{label}</text>')
         for at, (cause, value) in enumerate(parts.items()):
             width = _round((WIDTH - 230) * value / most)
             if width > 0:
@@ -267,14 +268,6 @@ def draw_legend(names: Sequence[str], kind: str = "f") -> str:
         for at, name in enumerate(names)
     )
     return f'<p class="legend">{marks}</p>'
-
-
-def shorten_number(value: float) -> str:
-    """Return a figure as short as it can be read: 950, 12.3k, 4.1M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.0f}"
 
 
 def _draw_bands(curves: Sequence[Curve], steps: int) -> list[str]:
@@ -350,10 +343,6 @@ def _y(value: float, most: float) -> float:
 
 def _round(value: float) -> float:
     return round(value, 1)
-
-
-def _clip(name: str) -> str:
-    return name if len(name) <= 16 else f"{name[:15]}…"
 
 
 def _wrap(lines: Sequence[str], title: str, height: int = HEIGHT) -> str:

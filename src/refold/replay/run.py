@@ -158,7 +158,7 @@ class _Replay:
         self.problem = self.problem or step.problem
         self._record(at, answer, step, idle_s)
         for probe in (one for used in range(at, at + len(answer)) for one in self._probes.get(used, ())):
-            in_view = _shows(step.items, probe.value)
+            in_view = any(probe.value in part.text for item in step.items for part in item.parts)
             is_found = in_view or (self._check is not None and self._check.finds(probe.value, at))
             self.probes.append(ProbeRecord(at, probe.sort, probe.distance, probe.is_hard, in_view, is_found))
         self._sent, self._last_at = step.items, at + len(answer) - 1
@@ -170,6 +170,7 @@ class _Replay:
         shared_tokens = sum(item.tokens for item in step.items[:shared])
         # System prompt and tools come before the messages and never change within a session.
         shared_tokens += self._room.fixed_tokens if self.requests else 0
+        violations = find_violations(self._session.format, [item.raw for item in step.items])
         self.requests.append(
             RequestRecord(
                 at=at,
@@ -178,7 +179,7 @@ class _Replay:
                 output_tokens=sum(self._room.lens.plain(message).tokens for message in answer),
                 idle_s=idle_s,
                 is_fit=step.tokens <= self._room.budget.hard,
-                violations=tuple(self._find_violations(step)[:VIOLATIONS_MAX]),
+                violations=tuple(violations[:VIOLATIONS_MAX]),
                 is_intact=self._is_intact(at, step.items),
                 is_break=is_break,
                 tokens_freed=step.tokens_freed,
@@ -206,9 +207,6 @@ class _Replay:
         plain = self._room.lens.plain
         return copied, tuple(plain(self._measured.messages[one]).tokens for one in new)
 
-    def _find_violations(self, step: Step) -> list[str]:
-        return find_violations(self._session.format, [item.raw for item in step.items])
-
     def _is_intact(self, at: int, items: Sequence[Item]) -> bool:
         """Tell whether everything new since the last request is sent unchanged, or could not fit even alone."""
         messages = self._measured.messages
@@ -231,10 +229,6 @@ class _Replay:
         alone = self._room.fixed_tokens + sum(plain(one).tokens for one in kept.values())
         hides = len(kept) < len(messages)
         return alone + (PLACEHOLDER_TOKENS if hides else 0) <= self._room.budget.hard
-
-
-def _shows(items: Sequence[Item], value: str) -> bool:
-    return any(value in part.text for item in items for part in item.parts)
 
 
 def replay_with(
@@ -361,14 +355,10 @@ def _run_some(jobs: Sequence[ReplayJob], left: Sequence[int], processes: int) ->
         while queue or waiting:
             while queue and len(waiting) < 2 * processes:
                 at = queue.pop()
-                waiting[pool.submit(_run_job, jobs[at])] = at
+                waiting[pool.submit(jobs[at].run)] = at
             finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
                 yield waiting.pop(future), future.result()
-
-
-def _run_job(job: ReplayJob) -> SessionRecord:
-    return job.run()
 
 
 def _keep(path: Path, key: str, record: SessionRecord) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from refold.conversation.reason import Language
 from refold.errors import ConfigError
 from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
@@ -38,10 +39,11 @@ from refold.server.request import (
     find_header,
     read_body,
 )
-from refold.web.visit import PREFIX, Tongue, choose_tongue, say_in
+from refold.web.visit import PREFIX, choose_language, say_in
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.responses import Response
 
     from refold.server.app import Application
 
@@ -160,71 +162,61 @@ def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
         return False
 
 
-async def answer_login(scope: Scope, receive: Receive, send: Send, door: Door, *, visitor: Visitor | None) -> bool:
-    """Answer requests for signing in and out; return False for any other request.
+async def answer_login(scope: Scope, receive: Receive, door: Door, visitor: Visitor | None) -> Response | None:
+    """Return the answer to a request for signing in or out; None for any other request.
 
     The form is plain HTML without the framework, so that a stranger reaches as little code as possible. A key is never
     part of an address, a log or a page.
     """
     if scope["type"] != "http":
-        return False
+        return None
     path, method = scope["path"], scope["method"]
-    if path == PREFIX:
-        await send_redirect(send, f"{PREFIX}/")
-    elif path == f"{PREFIX}/login" and method == "POST":
-        await _take_key(scope, receive, send, door)
-    elif path == f"{PREFIX}/login":
-        await (send_redirect(send, f"{PREFIX}/") if visitor else _send_form(scope, send))
-    elif path == f"{PREFIX}/leave" and method == "POST":
-        await send_redirect(send, f"{PREFIX}/login", [_write_cookie(scope, "", 0)])
-    else:
-        return False
-    return True
+    if path == f"{PREFIX}/login" and method == "POST":
+        return await _take_key(scope, receive, door)
+    if path == f"{PREFIX}/login" and visitor is None:
+        return _make_form(scope)
+    if path in (PREFIX, f"{PREFIX}/login"):
+        return redirect(f"{PREFIX}/")
+    if path == f"{PREFIX}/leave" and method == "POST":
+        return redirect(f"{PREFIX}/login", **_write_cookie(scope, "", 0))
+    return None
 
 
-async def _take_key(scope: Scope, receive: Receive, send: Send, door: Door) -> None:
+async def _take_key(scope: Scope, receive: Receive, door: Door) -> Response:
     try:
         body = await read_body(receive, scope["headers"], bytes_max=FORM_BYTES_MAX, stall_s=FORM_STALL_S)
-    except (BodyTooLarge, ClientStalled):
-        await _send_form(scope, send, is_wrong=True)
-        return
-    except ClientGone:
-        return
+    except (BodyTooLarge, ClientStalled, ClientGone):
+        return _make_form(scope, is_wrong=True)
     given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("key", [""])[0]
     cookie = door.let_in(given)
     if cookie is None:
         await asyncio.sleep(WRONG_KEY_S)
-        await _send_form(scope, send, is_wrong=True)
-        return
-    await send_redirect(send, f"{PREFIX}/", [_write_cookie(scope, cookie, VISIT_S)])
+        return _make_form(scope, is_wrong=True)
+    return redirect(f"{PREFIX}/", **_write_cookie(scope, cookie, VISIT_S))
 
 
-def _write_cookie(scope: Scope, value: str, seconds: int) -> tuple[bytes, bytes]:
+def _write_cookie(scope: Scope, value: str, seconds: int) -> dict[str, str]:
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     cookie = f"{COOKIE}={value}; Path={PREFIX}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-    return b"set-cookie", cookie.encode("ascii")
+    return {"set-cookie": cookie}
 
 
-async def _send_form(scope: Scope, send: Send, *, is_wrong: bool = False) -> None:
-    tongue = choose_tongue("", find_header(scope["headers"], b"accept-language"))
-    body = _write_form(tongue, is_wrong=is_wrong).encode()
-    headers = [
-        (b"content-type", b"text/html; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": 401 if is_wrong else 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _make_form(scope: Scope, *, is_wrong: bool = False) -> Response:
+    from starlette.responses import HTMLResponse
+
+    language = choose_language("", find_header(scope["headers"], b"accept-language"))
+    page = _write_form(language, is_wrong=is_wrong)
+    return HTMLResponse(page, 401 if is_wrong else 200, {"cache-control": "no-store"})
 
 
-def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
+def _write_form(language: Language, *, is_wrong: bool) -> str:
     def word(key: str) -> str:
-        return escape(say_in(tongue, f"shell.{key}"))
+        return escape(say_in(language, f"shell.{key}"))
 
     problem = f'<p class="problem" role="alert">{word("key_wrong")}</p>' if is_wrong else ""
     colours = 'matchMedia("(prefers-color-scheme: dark)").matches?"dark":"light"'
     return (
-        f'<!doctype html><html lang="{"zh-CN" if tongue == "zh" else "en"}"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">'
         f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
         f'<style>{(_STATIC / "page.css").read_text("utf-8")}</style></head><body><main class="main">'
@@ -237,11 +229,11 @@ def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
     )
 
 
-async def send_redirect(send: Send, target: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    """Redirect the browser to another of our pages."""
-    own: list[Any] = [(b"location", target.encode()), (b"content-length", b"0"), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": 303, "headers": [*own, *(headers or ())]})
-    await send({"type": "http.response.body", "body": b""})
+def redirect(target: str, **headers: str) -> Response:
+    """Return a redirection to another of our pages."""
+    from starlette.responses import RedirectResponse
+
+    return RedirectResponse(target, 303, {"cache-control": "no-store", **headers})
 
 
 def is_installed() -> bool:
@@ -264,17 +256,20 @@ class WebPage:
         headers = scope["headers"]
         is_socket = scope["type"] == "websocket"
         if not is_own_request(headers, must_name_origin=is_socket):
-            await _refuse(scope, send)
+            await _refuse(scope, receive, send)
             return
         visitor = self._door.identify(headers)
         send = _add_headers(scope, send)
-        if await answer_login(scope, receive, send, self._door, visitor=visitor):
-            return
-        if visitor is None:
-            await (_refuse(scope, send) if is_socket else send_redirect(send, f"{PREFIX}/login"))
-            return
-        app = await self._find_app()
-        await app(self._tell(scope, visitor), receive, send)
+        answer = await answer_login(scope, receive, self._door, visitor)
+        if answer is not None:
+            await answer(scope, receive, send)
+        elif visitor is not None:
+            app = await self._find_app()
+            await app(self._tell(scope, visitor), receive, send)
+        elif is_socket:
+            await _refuse(scope, receive, send)
+        else:
+            await redirect(f"{PREFIX}/login")(scope, receive, send)
 
     def _tell(self, scope: Scope, visitor: Visitor) -> Scope:
         # The framework would write a client's X-Forwarded-Prefix into its pages.
@@ -323,7 +318,7 @@ def _make_app() -> FastAPI:
 
     from refold.web.pages import PAGES
     from refold.web.shell import show_guarded, show_missing, write_styles
-    from refold.web.transfer import BRING_PATH, EXPORT_PATH, send_export, take_files
+    from refold.web.transfer import EXPORT_PATH, IMPORT_PATH, send_export, take_files
 
     # We store nothing there. If the framework ever does, it must not write to the current folder.
     Storage.path = _STATIC.parent / ".unused"
@@ -341,7 +336,7 @@ def _make_app() -> FastAPI:
         return Response(found or "", 200 if found else 404, headers, media_type="text/javascript")
 
     framework.add_api_route(EXPORT_PATH, send_export, include_in_schema=False)
-    framework.add_api_route(BRING_PATH, take_files, methods=["POST"], include_in_schema=False)
+    framework.add_api_route(IMPORT_PATH, take_files, methods=["POST"], include_in_schema=False)
     for entry in PAGES:
         module, _, function = entry.show.partition(":")
         show = getattr(import_module(module), function)
@@ -382,11 +377,10 @@ def _add_headers(scope: Scope, send: Send) -> Send:
     return send_more
 
 
-async def _refuse(scope: Scope, send: Send) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    from starlette.responses import PlainTextResponse
+
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
-        return
-    body = b"refold: requests from other sites are refused"
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    else:
+        await PlainTextResponse("refold: requests from other sites are refused", 403)(scope, receive, send)

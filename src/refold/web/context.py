@@ -350,7 +350,7 @@ def _draw_gauge(context: Context) -> None:
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
     text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
     if status.ahead.limits and not status.stopped:
-        text("p", status.ahead.tell(find_visit().tongue), "soft gauge-next")
+        text("p", status.ahead.tell(find_visit().language), "soft gauge-next")
     top = max(status.hard, status.tokens)
     with ui.element("div").classes("gauge") as gauge:
         gauge._props.update(

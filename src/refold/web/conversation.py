@@ -42,7 +42,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
     def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "", *, look: Look = "sees") -> None:
         super().__init__()
         visit = find_visit()
-        self.source, self.tongue = visit.source, visit.tongue
+        self.source, self.language = visit.source, visit.language
         self.name = name
         self.seen = seen
         self.look: Look = look
@@ -54,14 +54,14 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.place = ""
         self.outline = self._make_outline()
         target = self._find_row(handle) if handle else -1
-        words = list_words(visit.tongue, "session.talk_")
+        words = list_words(visit.language, "session.talk_")
         self._props.update(
             words=words,
             count=len(self.outline),
             version=self.version,
             look=self.look,
             target=target,
-            language="zh-CN" if visit.tongue == "zh" else "en-GB",
+            language="zh-CN" if visit.language == "zh" else "en-GB",
         )
         self.on("need", guarded(self._give))
         self.on("more", guarded(self._give_more))
@@ -75,7 +75,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         middle = target if target >= 0 else len(self.outline) - 1
         start = max(0, middle - FIRST_ROWS // 2)
         rows = self.outline[start : middle + FIRST_ROWS // 2]
-        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.tongue)
+        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.language)
         self._props["given"] = {"start": start, "rows": content}
 
     def _make_outline(self) -> list[OutlineRow]:
@@ -99,11 +99,8 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.update()
         self.seen = past if past is not None else await self.source.run(read_seen, self.name)
         self.outline = self._make_outline()
-        await self._replace(self._find_first_fold() if self.is_frozen else -1)
-
-    def _find_first_fold(self) -> int:
-        """Return the first row that differs from the original conversation; -1 if there is none."""
-        return self._place(lambda row: row.kind == "fold" or row.edit is not None)
+        first_change = self._place(lambda row: row.kind == "fold" or row.edit is not None)
+        await self._replace(first_change if self.is_frozen else -1)
 
     async def filter(self, role: str) -> None:
         """Show only the messages of one role; all of them for an empty role."""
@@ -232,7 +229,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         if version != self.version or not 0 <= start < stop:
             return
         rows = self.outline[start : min(stop, start + ROWS_MAX)]
-        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.tongue)
+        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.language)
         self.run_method("put", version, start, content)
 
     async def _give_more(self, event: GenericEventArguments) -> None:
@@ -365,9 +362,9 @@ class Timeline(ui.element, component="parts/timeline.js"):
 
     def __init__(self, on_seek: Callable[[int], Any]) -> None:
         super().__init__()
-        tongue = find_visit().tongue
-        words = list_words(tongue, "session.time_")
-        self._props.update(words=words, moments=[], at=0, language="zh-CN" if tongue == "zh" else "en-GB")
+        language = find_visit().language
+        words = list_words(language, "session.time_")
+        self._props.update(words=words, moments=[], at=0, language="zh-CN" if language == "zh" else "en-GB")
         self.moments: list[Moment] = []
         self.on("seek", guarded(lambda event: on_seek(self._read_place(event))))
 

@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -114,19 +115,13 @@ def _name_kind(chosen: Chosen, own: str) -> str:
 
 def choose(access: Access, name: str) -> Chosen:
     """Return the model of a name, or the first one available; raise ConfigError if there is none."""
-    if name == LOCAL_NAME and (local := _find_local(access.application)) is not None:
+    find_local = partial(_find_local, access.application)
+    if name == LOCAL_NAME and (local := find_local()) is not None:
         return Chosen(local, "asked for; it runs on this machine")
     block = read_chat_block(access)
-    wanted = name or find_own_model(access, block)
-    told = "asked for" if name else "set as model in the settings"
-    variables = list_variables(access)
-    try:
-        return choose_chat_model(Wanted(wanted, block.get("base_url", ""), origin=told), variables, takes_local=False)
-    except ConfigError:
-        local = None if wanted else _find_local(access.application)
-        if local is None:
-            raise
-        return Chosen(local, "no key is set and no Ollama runs; the small local model is installed")
+    origin = "asked for" if name else "set as model in the settings"
+    wanted = Wanted(name or find_own_model(access, block), block.get("base_url", ""), origin=origin)
+    return choose_chat_model(wanted, list_variables(access), find_local=find_local)
 
 
 def read_chat_block(access: Access) -> dict[str, str]:

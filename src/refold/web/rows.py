@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from refold.conversation.message import Message, Part, Role
-from refold.conversation.reason import NO_REASON, say
+from refold.conversation.reason import NO_REASON, Language, say
 from refold.conversation.view import RECALL, Edit, Item, Lens, apply, choose_edits
 from refold.errors import HandleUnknown
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage
@@ -22,7 +22,7 @@ from refold.server.api.interface import Access
 from refold.stages.extract.summary import INDEX_TITLES
 from refold.web.data import Seen, find_speaker
 from refold.web.markup import to_lines, to_tree
-from refold.web.visit import Tongue, clean, say_in
+from refold.web.visit import clean, say_in
 
 Look = Literal["sees", "said", "difference"]
 LOOKS: tuple[Look, ...] = ("sees", "said", "difference")
@@ -175,7 +175,7 @@ def find_change(before: Sequence[OutlineRow], after: Sequence[OutlineRow]) -> Ch
 
 
 def describe_rows(
-    access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], tongue: Tongue = "en"
+    access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], language: Language = "en"
 ) -> list[RowContent]:
     """Return the content of these rows for the browser, with reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
@@ -185,18 +185,18 @@ def describe_rows(
     content = [
         _describe_message(row, stored.get(row.message_id), seen.row, look)
         if row.kind == "message"
-        else _describe_fold(row, seen, tongue)
+        else _describe_fold(row, seen, language)
         for row in rows
     ]
     for one in content:
         marks = [piece["mark"] for piece in one.get("pieces", ()) if "mark" in piece]
         for given in (one, *marks):
             if "reason" in given:
-                given["reason"] = clean(say(given["reason"], tongue))[:REASON_CHARS]
+                given["reason"] = clean(say(given["reason"], language))[:REASON_CHARS]
     return content
 
 
-def _describe_fold(row: OutlineRow, seen: Seen, tongue: Tongue) -> RowContent:
+def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowContent:
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
@@ -215,7 +215,7 @@ def _describe_fold(row: OutlineRow, seen: Seen, tongue: Tongue) -> RowContent:
     if row.kind == "undone":
         return content
     fold = edit.fold
-    speakers = {"U": say_in(tongue, "session.talk_by_user"), "A": say_in(tongue, "session.talk_by_assistant")}
+    speakers = {"U": say_in(language, "session.talk_by_user"), "A": say_in(language, "session.talk_by_assistant")}
     values = sorted(fold.artifacts, key=lambda one: -one.weight)[:VALUES_MAX]
     return content | {
         "by": fold.by,

@@ -100,7 +100,7 @@ def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.el
     """Draw a page's frame; ``active`` is the page's name, ``wide`` uses the whole width."""
     visit = find_visit()
     ui.page_title(f"{title or say(f'shell.{active}')} · refold")
-    ui.add_head_html(_write_head(visit.colours, visit.tongue))
+    ui.add_head_html(_write_head(visit.colours, visit.language))
     with link("", "#main").classes("skip"):
         text("span", say("shell.skip"))
     with ui.element("header").classes("bar"):
@@ -117,15 +117,15 @@ def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.el
         yield main
 
 
-def _write_head(colours: str, tongue: str) -> str:
+def _write_head(colours: str, language: str) -> str:
     """Return the head of the page, which contains only our own text."""
     assert colours in COLOURS
-    assert tongue in ("en", "zh")
+    assert language in ("en", "zh")
     # Before the first paint, so that a dark page never flashes white.
     script = (
         f'const w="{colours}",m=matchMedia("(prefers-color-scheme: dark)"),h=document.documentElement;'
         'const s=()=>{h.dataset.colours=w==="auto"?(m.matches?"dark":"light"):w};s();m.addEventListener("change",s);'
-        f'h.lang="{"zh-CN" if tongue == "zh" else "en"}";'
+        f'h.lang="{"zh-CN" if language == "zh" else "en"}";'
         # The framework's own message for a lost connection, in our words and the reader's language.
         f"const t={to_script([say('shell.lost'), say('shell.reconnecting')])};"
         'addEventListener("DOMContentLoaded",()=>document.querySelectorAll("#popup span")'
@@ -149,9 +149,9 @@ def _draw_menu(active: str) -> None:
 def _draw_choices() -> None:
     visit = find_visit()
     following = COLOURS[(COLOURS.index(visit.colours) + 1) % len(COLOURS)]
-    other = "en" if visit.tongue == "zh" else "zh"
-    language = button(say("shell.language"), lambda: remember(LANGUAGE_COOKIE, other), kind="quiet small")
-    language.props(f'aria-label="{say("shell.language_hint")}"')
+    other = "en" if visit.language == "zh" else "zh"
+    switch = button(say("shell.language"), lambda: remember(LANGUAGE_COOKIE, other), kind="quiet small")
+    switch.props(f'aria-label="{say("shell.language_hint")}"')
     label = say(f"shell.colours_{visit.colours}")
     icon_button(label, _COLOUR_ICONS[visit.colours], lambda: remember(COLOURS_COOKIE, following))
     if visit.source.visitor.key_id:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from refold.conversation import because
+from refold.conversation.reason import shorten_number
 from refold.llm.choose import GATEWAY
 from refold.server.api.interface import Access
 from refold.web.shell import choice, heading, icon_button, set_text, text, to_script, write_dollars
-from refold.web.transfer import BRING_PATH, BYTES_MAX, FILES_MAX, Bringing, find_bringing
+from refold.web.transfer import BYTES_MAX, FILES_MAX, IMPORT_PATH, FileImport, find_import
 from refold.web.visit import clean, find_visit, list_words, page_link, say
 
 if TYPE_CHECKING:
@@ -117,17 +118,17 @@ class DropPlace(ui.element, component="parts/drop.js"):
 
     def __init__(self) -> None:
         super().__init__()
-        words = list_words(find_visit().tongue, "start.drop_")
-        self._props.update(words=words, target=page_link(BRING_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
+        words = list_words(find_visit().language, "start.drop_")
+        self._props.update(words=words, target=page_link(IMPORT_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
 
 
-class BringPanel:
+class ImportPanel:
     """The panel to import old sessions and see what refold would have saved. ``on_done`` refreshes the list."""
 
     def __init__(self, on_done: Callable[[], Awaitable[object]]) -> None:
         self.source = find_visit().source
         self.on_done = on_done
-        self.shown: Bringing | None = None
+        self.shown: FileImport | None = None
         with ui.element("section").classes("panel start-panel bring"):
             heading(say("start.bring"), 2)
             text("p", say("start.bring_why"), "soft")
@@ -137,7 +138,7 @@ class BringPanel:
         self.result = ui.element("div")
 
     async def look(self) -> None:
-        now = find_bringing(self.source.application, self.source.access.tenant)
+        now = find_import(self.source.application, self.source.access.tenant)
         if now is None or (now is self.shown and not now.is_running):
             return
         self.state.set_visibility(now.is_running)
@@ -153,41 +154,34 @@ class BringPanel:
         await self.on_done()
 
 
-def draw_result(bringing: Bringing) -> None:
+def draw_result(job: FileImport) -> None:
     """Draw the result of an import: tokens and cost with and without refold, and the whole bill."""
-    brought = bringing.result
+    result = job.result
     with ui.element("section").classes("panel brought").props("role=status"):
-        if brought is None:
-            text("p", say("start.failed", why=clean(bringing.problem)), "problem")
+        if result is None:
+            text("p", say("start.failed", why=clean(job.problem)), "problem")
             return
-        bill = brought.bill
-        count = len(brought.names)
+        bill = result.bill
+        count = len(result.names)
         title = say("start.result_one" if count == 1 else "start.result", count=count)
         heading(title, 2)
         with ui.element("p").classes("brought-figures num"):
             if bill.tokens_raw > bill.tokens:
-                sizes = {"raw": write_tokens(bill.tokens_raw), "sent": write_tokens(bill.tokens)}
+                sizes = {"raw": shorten_number(bill.tokens_raw), "sent": shorten_number(bill.tokens)}
                 text("strong", say("start.tokens", **sizes))
                 if bill.priced:
                     saved = bill.dollars_saved
                     told = say("start.less" if saved >= 0 else "start.more", dollars=write_dollars(abs(saved)))
                     text("strong", told, "good-text" if saved > 0 else "")
             else:
-                text("strong", say("start.tokens_same", sent=write_tokens(bill.tokens)))
+                text("strong", say("start.tokens_same", sent=shorten_number(bill.tokens)))
         if bill.tokens_raw == bill.tokens:
             text("p", say("start.all_small"), "soft")
         elif bill.priced:
-            raw, paid, reread = bill.dollars_raw, bill.dollars, brought.reread
+            raw, paid, reread = bill.dollars_raw, bill.dollars, result.reread
             dollars = {"raw": raw, "paid": paid, "reread": reread, "whole": raw - paid - reread}
             text("p", say("start.whole", **{name: write_dollars(one) for name, one in dollars.items()}), "soft")
         else:
             text("p", say("start.unpriced"), "soft")
-        for problem in brought.problems[:5]:
+        for problem in result.problems[:5]:
             text("p", clean(problem)[:300], "faint")
-
-
-def write_tokens(tokens: int) -> str:
-    """Return a short form of a number of tokens: 41.2M, 840k."""
-    if tokens >= 1_000_000:
-        return f"{tokens / 1_000_000:,.1f}M" if tokens < 100_000_000 else f"{tokens / 1_000_000:,.0f}M"
-    return f"{tokens / 1_000:,.0f}k" if tokens >= 10_000 else f"{tokens:,}"

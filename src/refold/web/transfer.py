@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("refold.web")
-BRING_PATH = "/bring"
+IMPORT_PATH = "/import"
 SESSIONS_MAX = 30
 FILES_MAX = 400
 BYTES_MAX = 256_000_000
@@ -57,7 +57,7 @@ EXPORT_PATH = "/export"
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class ImportResult:
     """The result of an import. ``reread`` is the cost of reading folded text again, in dollars."""
 
     names: tuple[str, ...] = ()
@@ -67,22 +67,22 @@ class Brought:
 
 
 @dataclass(slots=True)
-class Bringing:
+class FileImport:
     """A running import, or the last one: its progress, and its result once there is one."""
 
     done: int = 0
     total: int = 0
     title: str = ""
     is_running: bool = True
-    result: Brought | None = None
+    result: ImportResult | None = None
     problem: str = ""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-_running: WeakKeyDictionary[Application, dict[str, Bringing]] = WeakKeyDictionary()
+_running: WeakKeyDictionary[Application, dict[str, FileImport]] = WeakKeyDictionary()
 
 
-def find_bringing(application: Application, tenant: str) -> Bringing | None:
+def find_import(application: Application, tenant: str) -> FileImport | None:
     """Return the running or last import of a tenant, if there is one."""
     return _running.get(application, {}).get(tenant)
 
@@ -98,7 +98,7 @@ async def take_files(request: Request) -> Response:
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > BYTES_MAX + 1_000_000:
         return Response("too large", 413)
-    folder = Path(tempfile.mkdtemp(prefix="refold-bring-"))
+    folder = Path(tempfile.mkdtemp(prefix="refold-import-"))
     try:
         async with request.form(max_files=FILES_MAX, max_fields=10) as form:
             for number, file in enumerate(form.getlist("files")):
@@ -112,25 +112,25 @@ async def take_files(request: Request) -> Response:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    made = known[source.access.tenant] = Bringing()
-    made.task = asyncio.create_task(_run(source, made, folder), name="refold-bring")
+    made = known[source.access.tenant] = FileImport()
+    made.task = asyncio.create_task(_run(source, made, folder), name="refold-import")
     return Response(status_code=204)
 
 
-async def _run(source: DataSource, bringing: Bringing, folder: Path) -> None:
+async def _run(source: DataSource, job: FileImport, folder: Path) -> None:
     try:
-        bringing.result = await source.run(bring, folder, bringing)
+        job.result = await source.run(import_files, folder, job)
     except RefoldError as error:
-        bringing.problem = str(error)[:500].replace(f"{folder}/", "")
+        job.problem = str(error)[:500].replace(f"{folder}/", "")
     except Exception as error:
         log.exception("an import failed")
-        bringing.problem = type(error).__name__
+        job.problem = type(error).__name__
     finally:
-        bringing.is_running = False
+        job.is_running = False
         await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
-def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
+def import_files(access: Access, folder: Path, job: FileImport) -> ImportResult:
     """Import the newest sessions of the files in a folder."""
     found: list[Session] = []
     problems: list[str] = []
@@ -141,11 +141,11 @@ def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
     chosen = found[-SESSIONS_MAX:]
     if not chosen:
         raise FormatError(problems[0] if problems else "no conversation was found in these files")
-    bringing.total = len(chosen)
+    job.total = len(chosen)
     names: list[str] = []
     bill, reread = Bill(), 0.0
     for number, session in enumerate(chosen):
-        bringing.done, bringing.title = number, find_title(session)
+        job.done, job.title = number, find_title(session)
         try:
             name = play_session(access, session)
         except RefoldError as error:
@@ -156,7 +156,7 @@ def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
         reread += price_rereads(session)
     if not names:
         raise FormatError(problems[0] if problems else "no conversation could be imported")
-    return Brought(tuple(names), bill, reread, tuple(problems[:PROBLEMS_MAX]))
+    return ImportResult(tuple(names), bill, reread, tuple(problems[:PROBLEMS_MAX]))
 
 
 def _name_file(path: str, why: str) -> str:
@@ -270,15 +270,13 @@ class _Recorded:
         return self._last
 
 
-def _export(access: Access, name: str) -> bytes:
-    return dump_json(export_session(access.ledger, access.need(name).id)) + b"\n"
-
-
 async def send_export(request: Request, name: str = "") -> Response:
     """Send a session as a file; the address is protected like every page."""
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
     try:
-        content = await source.run(_export, name)
+        content = await source.run(
+            lambda access: dump_json(export_session(access.ledger, access.need(name).id)) + b"\n"
+        )
     except RefoldError as error:
         return Response(str(error), error.http_status, media_type="text/plain")
     safe = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80] or "session"

@@ -19,14 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 import orjson
 
 from refold.config import PRESETS, CompressionConfig
-from refold.conversation.reason import Reason
+from refold.conversation.reason import Language, Reason
 from refold.conversation.reason import say as reason_words
 from refold.errors import LedgerError, RefoldError
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 
 PREFIX = "/ui"
-Tongue = Literal["en", "zh"]
-TONGUES: tuple[Tongue, ...] = ("en", "zh")
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
 _MEANS = "settings.means_"
 _PRESET = "settings.preset_"
 P = ParamSpec("P")
@@ -68,10 +67,10 @@ def session_link(name: str, handle: str = "") -> str:
 
 
 @cache
-def read_words(tongue: Tongue) -> dict[str, str]:
+def read_words(language: Language) -> dict[str, str]:
     """Return all texts of a language by their keys."""
-    words: dict[str, str] = orjson.loads((files("refold.web") / "locale" / f"{tongue}.json").read_bytes())
-    return {**_describe_settings(), **words} if tongue == "en" else words
+    words: dict[str, str] = orjson.loads((files("refold.web") / "locale" / f"{language}.json").read_bytes())
+    return {**_describe_settings(), **words} if language == "en" else words
 
 
 def _describe_settings() -> dict[str, str]:
@@ -83,8 +82,8 @@ def _describe_settings() -> dict[str, str]:
     return words
 
 
-def say_in(tongue: Tongue, key: str, **values: object) -> str:
-    text = read_words(tongue)[key]
+def say_in(language: Language, key: str, **values: object) -> str:
+    text = read_words(language)[key]
     return text.format(**values) if values else text
 
 
@@ -92,18 +91,16 @@ def has_words(key: str) -> bool:
     return key in read_words("zh")
 
 
-def list_words(tongue: Tongue, prefix: str) -> dict[str, str]:
+def list_words(language: Language, prefix: str) -> dict[str, str]:
     """Return the texts whose keys start with a prefix, by the rest of the key: for components in the browser."""
-    return {key.removeprefix(prefix): text for key, text in read_words(tongue).items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): text for key, text in read_words(language).items() if key.startswith(prefix)}
 
 
-def choose_tongue(chosen: str, accepted: str) -> Tongue:
+def choose_language(chosen: str, accepted: str) -> Language:
     """Return the language that the reader chose, else the best match of ``Accept-Language``."""
-    if chosen == "zh":
-        return "zh"
-    if chosen == "en":
-        return "en"
-    ranked: list[tuple[float, int, Tongue]] = []
+    if chosen in ("en", "zh"):
+        return "zh" if chosen == "zh" else "en"
+    ranked: list[tuple[float, int, Language]] = []
     for place, piece in enumerate(accepted[:1_000].split(",")):
         name, _, rest = piece.strip().lower().partition(";")
         weight = rest.strip().removeprefix("q=")
@@ -112,7 +109,7 @@ def choose_tongue(chosen: str, accepted: str) -> Tongue:
         except ValueError:
             share = 0.0
         primary = name.split("-")[0]
-        if primary in TONGUES and share > 0:
+        if primary in LANGUAGES and share > 0:
             ranked.append((-share, place, "zh" if primary == "zh" else "en"))
     return min(ranked)[2] if ranked else "en"
 
@@ -161,7 +158,7 @@ class Visit:
     """The reader of a tab: access to data, language and colours."""
 
     source: DataSource
-    tongue: Tongue
+    language: Language
     colours: str = "auto"
 
 
@@ -175,10 +172,10 @@ def open_visit() -> Visit:
     client = ui.context.client
     request = client.request
     cookies = request.cookies
-    tongue = choose_tongue(cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
+    language = choose_language(cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
     colours = cookies.get(COLOURS_COOKIE, "auto")
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
-    visit = _visits[client] = Visit(source, tongue, colours if colours in COLOURS else "auto")
+    visit = _visits[client] = Visit(source, language, colours if colours in COLOURS else "auto")
     return visit
 
 
@@ -191,7 +188,7 @@ def find_visit() -> Visit:
 
 def say(key: str, **values: Any) -> str:
     """Return a text of the page in the reader's language, with ``values`` inserted as plain text."""
-    return say_in(find_visit().tongue, key, **values)
+    return say_in(find_visit().language, key, **values)
 
 
 def clean(text: str) -> str:
@@ -200,4 +197,4 @@ def clean(text: str) -> str:
 
 
 def say_reason(reason: Reason) -> str:
-    return clean(reason_words(reason, find_visit().tongue))[:_REASON_CHARS]
+    return clean(reason_words(reason, find_visit().language))[:_REASON_CHARS]

@@ -21,7 +21,16 @@ from rich.live import Live
 from rich.text import Text
 
 from refold.budget.trigger import Limit
-from refold.cli.output import clean_line, count_things, describe_share, find_language, shorten_tokens, tr, translate
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    describe_share,
+    find_language,
+    shorten_tokens,
+    strip_controls,
+    tr,
+    translate,
+)
 from refold.conversation import because
 from refold.manager.status import SessionStatus
 
@@ -31,18 +40,12 @@ if TYPE_CHECKING:
     from refold.cli.repl.session import ChatSession
 
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)", re.M)
 _REFRESH_PER_S = 8
 _LAST_CHARS = 200
 OPTIMISING = "Optimising context…"
 CELLS = 5
 FULL, EMPTY = "▰", "▱"
-
-
-def clean_block(text: str) -> str:
-    """Return text, line breaks kept, without characters that move the cursor or change the writing direction."""
-    return _UNSAFE.sub("", text.replace("\r\n", "\n"))
 
 
 def make_screen(*, plain: bool = False) -> Screen:
@@ -119,7 +122,7 @@ class Screen:
     def show(self, thing: Any, /, **values: object) -> None:
         """Print the table or text of a command; a sentence of ours is printed in the user's language."""
         self.rest()
-        self.out.print(Text(clean_block(tr(thing, **values))) if isinstance(thing, str) else thing)
+        self.out.print(Text(strip_controls(tr(thing, **values))) if isinstance(thing, str) else thing)
 
     def say(self, piece: str) -> None:
         """Print a piece of the answer."""
@@ -129,7 +132,7 @@ class Screen:
         self._end_wait()
         if self._answer is None:
             self._answer = AnswerView(self.out, is_live=self.is_live)
-        self._answer.feed(clean_block(piece))
+        self._answer.feed(strip_controls(piece))
 
     def wait(self, text: str) -> None:
         """Show that something is in progress, with the elapsed time."""

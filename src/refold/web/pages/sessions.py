@@ -10,7 +10,7 @@ from nicegui.events import GenericEventArguments
 
 from refold.web.data import PAGE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
 from refold.web.shell import button, empty, frame, go, guarded, heading, icon, icon_button, link, notify, sheet, text
-from refold.web.start import BringPanel, ConnectPanel, find_connection
+from refold.web.start import ConnectPanel, ImportPanel, find_connection
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, session_link
 
 POLL_S = 2.0
@@ -71,13 +71,13 @@ class SessionList:
             text("summary", say("start.title"))
             with ui.element("div").classes("start-panels"):
                 self.connect = ConnectPanel()
-                self.bring = BringPanel(self._refresh)
-        self.bring.result.move(self.start)
+                self.importing = ImportPanel(self._refresh)
+        self.importing.result.move(self.start)
         await self._look_around()
 
     async def _look_around(self) -> None:
         self.connect.show(await self.source.run(find_connection))
-        await self.bring.look()
+        await self.importing.look()
 
     async def _poll(self) -> None:
         try:

@@ -347,7 +347,7 @@ class Field:
 
     def _draw_switch(self) -> ui.element:
         made = ui.element("button").classes("toggle").props("type=button role=switch")
-        made._props.update({"aria-checked": _word(bool(self.setting.value)), "disabled": self.is_locked})
+        made._props.update({"aria-checked": str(bool(self.setting.value)).lower(), "disabled": self.is_locked})
         made.on(
             "click",
             guarded(self._take),
@@ -378,7 +378,7 @@ class Field:
     async def _take(self, event: Any) -> None:
         typed = event.args if isinstance(event.args, bool) else str(event.args or "")
         if self.setting.kind == "switch":
-            self.entry._props["aria-checked"] = _word(bool(typed))
+            self.entry._props["aria-checked"] = str(bool(typed)).lower()
             self.entry.update()
         await self._change_to(typed)
 
@@ -405,7 +405,3 @@ def _lock_of(setting: Setting) -> str:
     if setting.layer == "environment":
         return "environment"
     return "start" if setting.layer not in LOCKED else "call"
-
-
-def _word(is_on: bool) -> str:
-    return "true" if is_on else "false"

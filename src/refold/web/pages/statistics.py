@@ -393,7 +393,12 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
         text("span", _name_kind(event), f"chip {_CHIPS.get(event.kind, '')}")
 
     columns: list[TableColumn[Event]] = [
-        TableColumn(say("statistics.time"), _write_time, lambda event: event.id, classes="num-left"),
+        TableColumn(
+            say("statistics.time"),
+            lambda event: f"{datetime.fromtimestamp(event.created_at):%Y-%m-%d %H:%M:%S}",
+            lambda event: event.id,
+            classes="num-left",
+        ),
         TableColumn(say("statistics.kind"), _name_kind, draw=draw_kind),
         TableColumn(say("statistics.reason"), _tell_reason, classes="reason"),
         TableColumn(say("statistics.change"), _tell_change, _find_freed, is_number=True),
@@ -401,10 +406,6 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
     if not is_one:
         columns.insert(1, TableColumn(say("statistics.session"), title_of, draw=draw_name))
     SortedTable(columns, overview.events, say("statistics.events"), classes="tall")
-
-
-def _write_time(event: Event) -> str:
-    return datetime.fromtimestamp(event.created_at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _name_kind(event: Event) -> str:
