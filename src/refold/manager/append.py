@@ -100,8 +100,8 @@ def make_request(
             raise ConfigError("{name} is a whole number of tokens, not {value!r}", name=name, value=str(value)[:40])
     whole = beside.complete(intake)
     named = whole.model, whole.format
-    if reserve is None:
-        reserve = follow_output(config, whole.model, read_output_limit(intake.body), window)
+    if reserve is None and (wanted := read_output_limit(intake.body)):
+        reserve = follow_output(config, whole.model, wanted, window)
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
 
 
@@ -340,7 +340,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
         if not is_named and _find_wire(tail, session.row.wire, model="", system=None, tools=None, name=None):
             return None
     messages = _parse_tail(session, tail, digests, start=start)
-    if any(render_arrival(keeper.arrival_stages(), message) for message in messages):
+    if any(render_arrival(keeper.arrival_stages, message) for message in messages):
         return None
     now = keeper.clock()
     stored = _store_tail(session, messages, now)
@@ -393,7 +393,7 @@ def _tail(session: OpenSession) -> str:
 
 def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message]) -> list[Edit]:
     """Return the arrival edits of new messages, in the language of the conversation."""
-    stages = keeper.arrival_stages()
+    stages = keeper.arrival_stages
     if not stages:
         return []
     if any(part.kind == "result" for message in messages for part in message.parts):

@@ -235,7 +235,7 @@ class Compression:
             check=limit.check,
             find_secrets=find_secrets if keeper.config.redact else None,
             restored=keeper.find_folder(session.id).restore(said.messages),
-            thresholds=keeper.find_thresholds(),
+            thresholds=keeper.thresholds,
             language=keeper.config.language,
             instructions=wish.instructions,
             trigger=wish.trigger,
@@ -392,7 +392,7 @@ class Compression:
         # Messages that must be sent whole first (L11) are not a failure of the compression.
         tokens = outcome.view.tokens - count_unsent(outcome.view.items, wish.unsent)
         counts = replace(session.count(tokens), unsent_tokens=0)
-        return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.find_thresholds()).acts
+        return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.thresholds).acts
 
     def miss(self, why: Reason) -> BatchResult:
         """Return that the compression failed; the brake counts it unless a person asked.

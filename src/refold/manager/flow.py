@@ -17,9 +17,10 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
@@ -72,7 +73,11 @@ def run_flow(flow: Flow[Result]) -> Result:
     try:
         while True:
             step = flow.send(reply)
-            reply = _answer(step)
+            reply = None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                reply = run_blocking(partial(_answer, step))
     except StopIteration as done:
         result: Result = done.value
         return result
@@ -89,7 +94,7 @@ async def run_flow_async(flow: Flow[Result]) -> Result:
             result: Result = ended
             return result
         try:
-            reply = await _answer_async(step)
+            reply = await _answer(step)
         except BaseException:
             # Cancelled while asking: nothing was committed. Locks and leases are released before we leave.
             await asyncio.shield(asyncio.to_thread(flow.close))
@@ -97,7 +102,13 @@ async def run_flow_async(flow: Flow[Result]) -> Result:
 
 
 async def _step_in_thread(flow: Flow[Result], reply: object) -> tuple[Step | None, Any]:
-    task = asyncio.ensure_future(asyncio.to_thread(_advance, flow, reply))
+    def advance() -> tuple[Step | None, Any]:
+        try:
+            return flow.send(reply), None
+        except StopIteration as done:
+            return None, done.value
+
+    task = asyncio.ensure_future(asyncio.to_thread(advance))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -108,44 +119,11 @@ async def _step_in_thread(flow: Flow[Result], reply: object) -> tuple[Step | Non
         raise
 
 
-def _advance(flow: Flow[Result], reply: object) -> tuple[Step | None, Any]:
-    try:
-        return flow.send(reply), None
-    except StopIteration as done:
-        return None, done.value
-
-
-def wait_out(flow: Flow[Result]) -> Result:
-    """Run a flow that only pauses, in this thread."""
-    try:
-        while True:
-            step = next(flow)
-            assert isinstance(step, Pause), "this flow asks for more than time"
-            time.sleep(step.seconds)
-    except StopIteration as done:
-        result: Result = done.value
-        return result
-
-
-def _answer(step: Step) -> object:
-    if isinstance(step, ModelQuestion):
-        return run_blocking(lambda: step.summariser.answer(step.ask))
-    if isinstance(step, Await):
-        return run_blocking(lambda: _settle(step))
-    time.sleep(step.seconds)
-    return None
-
-
-async def _answer_async(step: Step) -> object:
+async def _answer(step: Step) -> object:
+    if isinstance(step, Pause):
+        return await asyncio.sleep(step.seconds, None)
     if isinstance(step, ModelQuestion):
         return await step.summariser.answer(step.ask)
-    if isinstance(step, Await):
-        return await _settle(step)
-    await asyncio.sleep(step.seconds)
-    return None
-
-
-async def _settle(step: Await) -> object:
     try:
         return await step.make()
     except Exception as error:  # noqa: BLE001 - the caller decides what a failure means
@@ -162,21 +140,8 @@ def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(wait())
-    results: list[object] = []
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(wait()))
-        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=work, name="refold-ask")
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "refold-ask") as thread:
+        return thread.submit(asyncio.run, wait()).result()
 
 
 # Many replicas may write at once: a slower one loses some rounds before it succeeds.
@@ -307,20 +272,16 @@ class Heartbeat:
         while True:
             time.sleep(self._lifetime_s() / BEATS)
             with self._guard:
-                for session_id, owner in list(self._held):
-                    self._beat_once(session_id, owner)
+                for (session_id, owner), since in list(self._held.items()):
+                    is_ours = time.monotonic() - since < HELD_MAX_S
+                    # A store that cannot be written now may be writable at the next beat; the commit checks again.
+                    with suppress(LedgerError):
+                        is_ours = is_ours and self._prolong(session_id, owner)
+                    if not is_ours:
+                        del self._held[session_id, owner]
                 if not self._held:
                     self._thread = None
                     return
-
-    def _beat_once(self, session_id: str, owner: str) -> None:
-        is_ours = time.monotonic() - self._held[session_id, owner] < HELD_MAX_S
-        if is_ours:
-            # A store that cannot be written now may be writable at the next beat; the commit checks again anyway.
-            with suppress(LedgerError):
-                is_ours = self._prolong(session_id, owner)
-        if not is_ours:
-            del self._held[session_id, owner]
 
 
 WAIT_S = 150.0
@@ -360,7 +321,7 @@ def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
 @contextmanager
 def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
     """Hold the lease on a session in this thread."""
-    owner = wait_out(take_lease(keeper, session_id, WAIT_S, must=True))
+    owner = run_flow(take_lease(keeper, session_id, WAIT_S, must=True))
     try:
         yield
     finally:

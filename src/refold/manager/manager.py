@@ -27,7 +27,7 @@ from refold.manager.append import Request, append_new, check_session, choose_mes
 from refold.manager.background import Background
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
-from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
+from refold.manager.flow import Flow, run_flow, run_flow_async
 from refold.manager.history import digest_raw, find_continued
 from refold.manager.managed import ManagedSession, SessionDefaults
 from refold.manager.memory_notes import forget_carried
@@ -155,12 +155,12 @@ class ContextCompressionManager:
         """Add messages at the end of a session, durably; return how many it has now."""
         request = Request(check_session(session_id), read_intake(new_messages, codec).raws, format=format)
         with self._keeper.held(session_id) as slot:
-            return len(wait_out(append_new(self._keeper, slot, request)).ids)
+            return len(run_flow(append_new(self._keeper, slot, request)).ids)
 
     def store(self, request: Request) -> int:
         """Store a whole history without preparing it, durably; return how many messages the session has now."""
         with self._keeper.held(check_session(request.session_id)) as slot:
-            return len(wait_out(take_in(self._keeper, slot, request))[0].ids)
+            return len(run_flow(take_in(self._keeper, slot, request))[0].ids)
 
     def session(
         self,

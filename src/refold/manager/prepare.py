@@ -177,7 +177,7 @@ class HeldRequest:
         reported = Reported.read(session.row.settings)
         brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
         policy = DecisionPolicy(
-            keeper.find_thresholds(),
+            keeper.thresholds,
             make_economics(keeper, self._slot, session),
             count_head(session.items, fixed),
             config.is_auto,

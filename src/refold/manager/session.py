@@ -59,7 +59,7 @@ class Reported:
         if not isinstance(stored, Mapping):
             return None
         figures: list[Any] = [stored.get("input_tokens"), stored.get("counted_tokens")]
-        if not all(map(_is_figure, figures)):
+        if not _are_figures(figures):
             return None
         input_tokens, counted_tokens = map(int, figures)
         return cls(str(stored.get("model", "")), input_tokens, counted_tokens, str(stored.get("marker", "")))
@@ -100,12 +100,10 @@ class StoredCarry:
     def read(cls, settings: Mapping[str, object]) -> StoredCarry | None:
         """Return the carry of a session, if there is one that can be read."""
         stored = settings.get(CARRY)
-        if not isinstance(stored, list) or len(stored) not in (8, 10):
+        if not isinstance(stored, list) or len(stored) not in (8, 10) or not _are_figures(stored):
             return None
-        if not all(map(_is_figure, stored)):
-            return None
-        carry, (messages, prepared_at, *fixed) = Carry(*(int(figure) for figure in stored[:6])), stored[6:]
-        return cls(carry, int(messages), float(prepared_at), *(int(figure) for figure in fixed))
+        carry, (messages, prepared_at, *fixed) = Carry(*map(int, stored[:6])), stored[6:]
+        return cls(carry, int(messages), float(prepared_at), *map(int, fixed))
 
     def is_newer(self, prepared_at: float) -> bool:
         """Tell whether this is of a later request than the one prepared at that time; times are stored rounded."""
@@ -127,26 +125,22 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
     """Return the calibration that usage reports gave this session."""
     stored = settings.get(CALIBRATION)
     rows = [row for row in stored if isinstance(row, list) and len(row) == 4] if isinstance(stored, list) else []
-    tracks = [
-        Track(row[0], *map(float, row[1:])) for row in rows if isinstance(row[0], str) and all(map(_is_figure, row[1:]))
-    ]
-    return Calibration(tuple(track for track in tracks if track.is_plausible))
+    named = [row for row in rows if isinstance(row[0], str) and _are_figures(row[1:])]
+    tracks = [Track(row[0], *map(float, row[1:])) for row in named]
+    return Calibration(tuple([track for track in tracks if track.is_plausible]))
 
 
 _FIGURES = frozenset((int, float))  # Not bool, which is an int.
 
 
-def _is_figure(stored: object) -> bool:
-    """Tell whether a stored value is a plain figure. An imported file may contain anything, NaN and infinity too."""
-    return type(stored) in _FIGURES and 0 <= stored <= FIGURE_MAX  # type: ignore[operator]
+def _are_figures(stored: Iterable[Any]) -> bool:
+    """Tell whether stored values are plain figures. An imported file may contain anything, NaN and infinity too."""
+    return not [one for one in stored if type(one) not in _FIGURES or not 0 <= one <= FIGURE_MAX]
 
 
 def write_calibration(calibration: Calibration) -> list[object]:
     # Six digits are precise enough for a count; more would make the JSON slow to read.
-    return [
-        [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
-        for track in calibration.tracks
-    ]
+    return [[one.model, round(one.ratio, 6), round(one.spread, 6), round(one.weight, 6)] for one in calibration.tracks]
 
 
 def read_window(settings: Mapping[str, object], model: str) -> tuple[int | None, int | None]:
@@ -163,7 +157,7 @@ def read_room(settings: Mapping[str, object]) -> tuple[int | None, int | None]:
 def _read_room(stored: object) -> tuple[int | None, int | None]:
     if not isinstance(stored, list) or len(stored) != 2:
         return None, None
-    window, reserve = (one if isinstance(one, int) and _is_figure(one) else None for one in stored)
+    window, reserve = (one if isinstance(one, int) and _are_figures([one]) else None for one in stored)
     if window and reserve and reserve >= window:
         return None, None
     return window or None, reserve
@@ -317,10 +311,17 @@ class OpenSession:
         self, given: Sequence[object] | None, origins: Sequence[int] | None = None
     ) -> Callable[[], list[MessageSource]]:
         """Return a function that says where each message in the current view comes from."""
-        # Copying is cheap; all else waits until somebody asks.
-        items, places, length = self.items.copy(), self.places.copy(), len(self.ids)
-        ids = self.ids  # It only grows at its end, so present messages keep their places.
-        return lambda: trace_items(items, ids[:length], given, [place >= 0 for place in places], origins=origins)
+        # These lists grow, and their last element may change; a compression makes new ones. So nothing is copied here.
+        ids, items, places, length, shown = self.ids, self.items, self.places, len(self.ids), len(self.items)
+        last = (items[-1], places[-1]) if items else None
+
+        def look() -> list[MessageSource]:
+            then, own = items[:shown], [place >= 0 for place in places[:shown]]
+            if last is not None:
+                then[-1], own[-1] = last[0], last[1] >= 0
+            return trace_items(then, ids[:length], given, own, origins=origins)
+
+        return look
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under a new edit."""

@@ -24,10 +24,10 @@ from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger, read_all_events
-from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
+from refold.ledger.records import Event, SessionRow, WholeSession, format_of
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import KEPT, Request
-from refold.manager.flow import Brake, find_brake
+from refold.manager.flow import find_brake
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
     CALIBRATION,
@@ -113,7 +113,8 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         tokens = session.item_tokens + slot.fixed_tokens
         plain = _find_budget(keeper, row, session.counter)
         budget = session.lift(plain, tokens, keeper.config.fold)
-        brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
+        off = NO_REASON if keeper.config.is_auto else because.AUTO_OFF()
+        brake = None if off else find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
         counts = replace(session.count(tokens), unsent_tokens=0)
         economics = make_economics(keeper, slot, session)
         head = count_head(session.items, slot.fixed_tokens)
@@ -135,9 +136,9 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             compression_count=row.compression_count,
             edits=len(session.edits),
             pinned=len(read_pinned(row.settings)),
-            trigger=decide(counts, budget, keeper.find_thresholds()).reason,
-            stopped=_explain_stop(brake, is_auto=keeper.config.is_auto),
-            ahead=look_ahead(counts, budget, keeper.config.thresholds(), saves_at),
+            trigger=decide(counts, budget, keeper.thresholds).reason,
+            stopped=because.STOPPED(misses=brake.misses, because=brake.why) if brake is not None else off,
+            ahead=look_ahead(counts, budget, keeper.thresholds, saves_at),
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
             acts_at=budget.soft if saves_at is None else saves_at,
@@ -145,12 +146,6 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
             messages_folded=len({one for edit in session.edits if edit.kind == "fold" for one in edit.covers}),
         )
-
-
-def _explain_stop(brake: Brake | None, *, is_auto: bool) -> Reason:
-    if not is_auto:
-        return because.AUTO_OFF()
-    return NO_REASON if brake is None else because.STOPPED(misses=brake.misses, because=brake.why)
 
 
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
@@ -420,7 +415,11 @@ def _move_files(whole: WholeSession, root: str) -> WholeSession:
             new |= {path: target, one.edit.id: edit.id}
     if not moved:
         return whole
-    edits = tuple(_rename_edit(one, moved, new) for one in whole.edits)
+    chosen = [(one, moved.get(one.edit.id, one.edit)) for one in whole.edits]
+    edits = tuple(
+        replace(one, edit=replace(edit, made_from=tuple(new.get(origin, origin) for origin in edit.made_from)))
+        for one, edit in chosen
+    )
     check_once((one.edit.id for one in edits), "edits")
     return replace(
         whole,
@@ -428,11 +427,6 @@ def _move_files(whole: WholeSession, root: str) -> WholeSession:
         edits=edits,
         events=tuple(replace(event, fields=_rename(event.fields, new)) for event in whole.events),
     )
-
-
-def _rename_edit(one: StoredEdit, moved: Mapping[str, Edit], new: Mapping[str, str]) -> StoredEdit:
-    edit = moved.get(one.edit.id, one.edit)
-    return replace(one, edit=replace(edit, made_from=tuple(new.get(origin, origin) for origin in edit.made_from)))
 
 
 def _rename(value: Any, new: Mapping[str, str]) -> Any:
@@ -456,15 +450,11 @@ def _try_view(whole: WholeSession) -> None:
         for edits in ([one.edit for one in whole.edits if one.is_active], [one.edit for one in whole.edits]):
             apply(shown, edits, lens)
             lens.forget_all(())
-        _check_parts([one.edit for one in whole.edits], parsed)
+        for edit in (one.edit for one in whole.edits):
+            if edit.part is not None and edit.part >= len(parsed[edit.covers[0]].parts):
+                raise ValueError(f"the edit {edit.id} changes a part that its message does not have")
         files_of((one.edit for one in whole.edits), list(parsed.values()))
     except (RefoldError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(
             "what this session shows cannot be computed, so it was not imported: {error}", error=error
         ) from None
-
-
-def _check_parts(edits: Sequence[Edit], parsed: Mapping[str, Any]) -> None:
-    for edit in edits:
-        if edit.part is not None and edit.part >= len(parsed[edit.covers[0]].parts):
-            raise ValueError(f"the edit {edit.id} changes a part that its message does not have")

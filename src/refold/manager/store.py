@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from refold.budget import Budget, Carry, Thresholds
+from refold.budget import Budget, Carry
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
@@ -27,7 +27,7 @@ from refold.errors import LedgerError, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser
-from refold.manager.flow import Flow, Heartbeat, Pause, wait_out
+from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
 from refold.manager.history import Prints
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
@@ -42,7 +42,7 @@ from refold.manager.session import (
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
-from refold.stages.stage import ArrivalStage, Stage, acts_on_arrival
+from refold.stages.stage import Stage, acts_on_arrival
 from refold.tokens import Counter, MessageCounter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -98,8 +98,7 @@ class Keeper:
         find_compressor: Callable[[], ContextCompressor] = ContextCompressor,
         is_observation: Callable[[Any], bool] | None = None,
     ) -> None:
-        self.config = config
-        self.summariser = summariser or Summariser(config)
+        self.configure(config, summariser or Summariser(config))
         self.workspace = workspace
         self.ledger = ledger
         self.listeners = Listeners()
@@ -113,16 +112,16 @@ class Keeper:
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
-        self._budgets: dict[tuple[object, ...], tuple[CompressionConfig, Budget]] = {}
-        self._thresholds: tuple[CompressionConfig, Thresholds] | None = None
-        self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
         self.recall = RecallAccess(self)
         self.find_compressor = find_compressor
         self.is_observation = is_observation
 
     def configure(self, config: CompressionConfig, summariser: Summariser) -> None:
-        """Use other settings from the next request on."""
+        """Use these settings from the next request on."""
         self.config, self.summariser = config, summariser
+        # The counts that trigger a compression, and the stages that render a message on arrival.
+        self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
+        self._budgets: dict[tuple[object, ...], Budget] = {}
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take or renew the lease on a session; False if another owner holds it."""
@@ -188,7 +187,7 @@ class Keeper:
     @contextmanager
     def held(self, session_id: str) -> Iterator[Slot]:
         """Hold a session in this thread, for work that needs no model."""
-        slot = wait_out(self.hold(session_id))
+        slot = run_flow(self.hold(session_id))
         try:
             yield slot
         finally:
@@ -285,16 +284,16 @@ class Keeper:
             window, reserve = read_window(row.settings, model)
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
-        config, key = self.config, (model, counter.margin, window, reserve)
-        known = self._budgets.get(key)
-        if known is None or known[0] is not config:
-            if len(self._budgets) > BUDGETS_MAX:
-                self._budgets.clear()
+        config, budgets, key = self.config, self._budgets, (model, counter.margin, window, reserve)
+        budget = budgets.get(key)
+        if budget is None:
+            if len(budgets) > BUDGETS_MAX:
+                budgets.clear()
             wanted = {"window": window, "reserve": reserve}
             changes = {name: value for name, value in wanted.items() if value is not None}
             limited = config.model_copy(update=changes) if changes else config
-            known = self._budgets[key] = config, limited.budget(model_info(model or None), counter.margin)
-        return known[1]
+            budget = budgets[key] = limited.budget(model_info(model or None), counter.margin)
+        return budget
 
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Store the window that a model has in a session, whatever the settings say."""
@@ -306,21 +305,9 @@ class Keeper:
                 settings = merge_settings(slot.session.row.settings, {WINDOWS: windows})
                 slot.session.row = replace(slot.session.row, settings=settings)
 
-    def find_thresholds(self) -> Thresholds:
-        """Return the counts that trigger a compression under the current settings."""
-        if self._thresholds is None or self._thresholds[0] is not self.config:
-            self._thresholds = self.config, self.config.thresholds()
-        return self._thresholds[1]
-
     def find_folder(self, session_id: str) -> OffloadFolder:
         """Return the folder of a session's offloaded results."""
         return OffloadFolder(self.workspace, session_id, self.config.offload.folder)
-
-    def arrival_stages(self) -> list[ArrivalStage]:
-        """Return the stages that render a message on arrival."""
-        if self._arrival is None or self._arrival[0] is not self.config:
-            self._arrival = self.config, self.config.arrival_stages()
-        return self._arrival[1]
 
     def find_summariser(self, row: SessionRow, *, is_manual: bool = False) -> Summariser:
         """Return the summariser of a session.

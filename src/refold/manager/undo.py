@@ -16,7 +16,7 @@ from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
 from refold.ledger.port import Ledger, find_file, find_place, list_all_sessions, read_all_events
-from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage, add_descendants
+from refold.ledger.records import Event, Finding, SessionRow, StoredBatch, StoredEdit, add_descendants
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sql.forget import GONE, Words
 from refold.manager.flow import leased
@@ -52,8 +52,12 @@ class Switched:
 def choose_undo(ledger: Ledger, session_id: str, edit_id: str | None) -> tuple[str, ...]:
     """Return the edits to switch off: the last compression, or an edit or batch by its id, with all made from them."""
     stored = ledger.read_edits(session_id)
-    chosen = _find_last(ledger, session_id) if edit_id is None else _find_named(ledger, session_id, stored, edit_id)
-    return with_descendants(stored, chosen)
+    batches = [batch for batch in ledger.read_batches(session_id) if batch.is_active]
+    if edit_id is not None:
+        return with_descendants(stored, _find_named(session_id, stored, batches, edit_id))
+    if not batches:
+        raise HandleUnknown("there is no compression of {session!r} to undo", session=session_id)
+    return with_descendants(stored, batches[-1].edits)
 
 
 def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tuple[str, ...]:
@@ -62,21 +66,14 @@ def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tup
     return tuple(one.edit.id for one in stored if one.edit.id in gone)
 
 
-def _find_last(ledger: Ledger, session_id: str) -> Sequence[str]:
-    active = [batch for batch in ledger.read_batches(session_id) if batch.is_active]
-    if not active:
-        raise HandleUnknown("there is no compression of {session!r} to undo", session=session_id)
-    return active[-1].edits
-
-
-def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], name: str) -> Sequence[str]:
+def _find_named(
+    session_id: str, stored: Sequence[StoredEdit], batches: Sequence[StoredBatch], name: str
+) -> Sequence[str]:
     wanted = name.strip().lower()
     found = [one.edit.id for one in stored if wanted and one.edit.id.startswith(wanted)]
     folds = [one.edit.id for one in stored if one.edit.fold and one.edit.fold.handle == wanted.strip("⟨⟩")]
-    batches = [batch for batch in ledger.read_batches(session_id) if wanted and batch.id.startswith(wanted)]
-    choices: list[Sequence[str]] = [[one] for one in found + folds] + [
-        batch.edits for batch in batches if batch.is_active
-    ]
+    choices: list[Sequence[str]] = [[one] for one in found + folds]
+    choices += [batch.edits for batch in batches if wanted and batch.id.startswith(wanted)]
     if not choices:
         raise HandleUnknown(
             "no edit in force of {session!r} is called {name!r}; 'refold show --edits' lists them",
@@ -225,9 +222,12 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         delete(keeper, session_id)
         return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
     with keeper.held(session_id) as slot, leased(keeper, session_id):
-        stored = _same_content(keeper, row, find_handle(keeper.ledger, row, handle))
-        ids = [one.id for one in stored]
-        stubs = _make_stubs(keeper, row, stored)
+        named = find_handle(keeper.ledger, row, handle)
+        # Every message with the content of one of these: leaked text may be in several places.
+        same = [one for each in named for one in keeper.ledger.find_messages(row.id, each.digest, limit=10_000)]
+        stored = list({one.id: one for one in same}.values())
+        ids, lens = [one.id for one in stored], keeper.make_lens(row)
+        stubs = {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
         entries = _list_entries(keeper, session_id, set(ids))
         now = keeper.clock()
         known = row.settings.get(FORGOTTEN)
@@ -311,28 +311,10 @@ def _digest(raw: object) -> str:
     return digest_message(raw)
 
 
-def _same_content(keeper: Keeper, row: SessionRow, found: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Return every message with the content of one of these: leaked text may be in several places."""
-    same = [one for stored in found for one in keeper.ledger.find_messages(row.id, stored.digest, limit=10_000)]
-    return list({one.id: one for one in same}.values())
-
-
-def _make_stubs(keeper: Keeper, row: SessionRow, stored: Sequence[StoredMessage]) -> dict[str, object]:
-    """Return the stub that replaces each message: its shape without its words."""
-    lens = keeper.make_lens(row)
-    return {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
-
-
 def _strip(message: Message, lens: Lens) -> object:
-    changes: dict[int, str | None] = {}
-    for number, part in enumerate(message.parts):
-        if part.kind in ("text", "result"):
-            changes[number] = GONE
-        elif part.kind == "call":
-            changes[number] = '{"forgotten": true}'
-        else:
-            changes[number] = None
-    raw = lens.format.render(message, changes)
+    """Return the stub that replaces a message: its shape without its words."""
+    left = {"text": GONE, "result": GONE, "call": '{"forgotten": true}'}
+    raw = lens.format.render(message, {at: left.get(part.kind) for at, part in enumerate(message.parts)})
     if not isinstance(raw, dict):
         return lens.format.write_summary(GONE, message.role)
     # Fields that are not part of any block could hold anything.

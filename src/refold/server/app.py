@@ -82,20 +82,9 @@ def _find_name(host: str) -> str | None:
 
 def _may_be_form(headers: Any) -> bool:
     """Tell whether a page of another site could have sent this without a preflight: a form without a key."""
-    kind = find_header(headers, b"content-type").partition(";")[0].strip().lower()
-    has_key = any(name in (b"authorization", b"x-api-key", b"api-key", b"anthropic-version") for name, _ in headers)
-    return kind in _FORM_TYPES and not has_key
-
-
-def _open_telemetry(settings: GatewaySettings, manager: ContextCompressionManager) -> Telemetry | None:
-    """Return what reports to OpenTelemetry; None, and nothing imported, unless the settings turn it on."""
-    if settings.otel == "off":
-        return None
-    from refold.otel import open_telemetry
-
-    telemetry = open_telemetry("" if settings.otel == "on" else settings.otel, has_metrics=settings.otel_metrics)
-    telemetry.listen(manager)
-    return telemetry
+    if find_header(headers, b"content-type").partition(";")[0].strip().lower() not in _FORM_TYPES:
+        return False
+    return not any(name in (b"authorization", b"x-api-key", b"api-key", b"anthropic-version") for name, _ in headers)
 
 
 def _split_run(scope: Scope) -> tuple[str, Scope]:
@@ -124,7 +113,14 @@ class Application:
         self.manager = manager
         self.limits = LearnedLimits()
         self.keys = keys or KeyRing(Path(manager.workspace_path))
-        self.metrics = Metrics(_open_telemetry(self.settings, manager))
+        telemetry: Telemetry | None = None
+        if self.settings.otel != "off":
+            from refold.otel import open_telemetry
+
+            address = "" if self.settings.otel == "on" else self.settings.otel
+            telemetry = open_telemetry(address, has_metrics=self.settings.otel_metrics)
+            telemetry.listen(manager)
+        self.metrics = Metrics(telemetry)
         manager.on("compressed", lambda _: self.metrics.compressions.inc())
         self.identities = Identities(self.settings.sessions_known_max)
         self.preparer = Preparer(self.settings, manager, self.limits, self.identities)
@@ -237,7 +233,10 @@ class Application:
             await self._send_empty(send, 200)  # Claude Code checks reachability this way.
             return
         if not run and self._is_for_page(scope) and self._may_look(headers):
-            await self._show_page(scope, receive, send)
+            if path == "/":
+                await self._send_empty(send, 303, (b"location", f"{PAGE_PREFIX}/".encode()))
+            else:
+                await self.page(scope, receive, send)
             return
         refusal, caller = self._admit(scope["method"], headers)
         raw = scope.get("raw_path") or path.encode()
@@ -291,9 +290,11 @@ class Application:
         caller = self.keys.identify(headers)
         if caller is None:
             return "a key of this gateway is needed: as x-refold-key, as bearer token or as x-api-key", None
-        if not self.keys.is_required and not self._is_from_here(headers):
+        if self.keys.is_required:
+            return "", caller
+        if not self._is_from_here(headers):
             return "requests of other sites are not answered; the gateway has no keys", None
-        if not self.keys.is_required and method == "POST" and _may_be_form(headers):
+        if method == "POST" and _may_be_form(headers):
             return "send JSON with content-type: application/json; the gateway has no keys", None
         return "", caller
 
@@ -304,12 +305,6 @@ class Application:
 
     def _may_look(self, headers: Any) -> bool:
         return self.keys.is_required or self._is_from_here(headers)
-
-    async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != "/":
-            await self.page(scope, receive, send)
-            return
-        await self._send_empty(send, 303, (b"location", f"{PAGE_PREFIX}/".encode()))
 
     async def _send_empty(self, send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
         await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"content-length", b"0")]})

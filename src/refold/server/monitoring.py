@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
@@ -58,40 +59,29 @@ class Metrics:
 
         self.telemetry = telemetry
         self.registry = registry = CollectorRegistry()
+        count = partial(Counter, registry=registry)
         self.in_flight = Gauge("refold_requests_in_flight", "Requests under way.", registry=registry)
-        self.requests = Counter(
-            "refold_requests",
-            "Requests by wire format and the class of their status.",
-            ["wire", "status"],
-            registry=registry,
+        self.failed_open = count("refold_failed_open", "Requests that went through as they came because refold failed.")
+        self.overflows = count("refold_overflows", "Requests that an upstream refused as too long.")
+        self.retried = count("refold_overflows_retried", "Those that were sent again, smaller.")
+        self.broken = count(
+            "refold_broken", "Requests that ended early: client gone or stalled, upstream stalled or broken off."
         )
-        self.failed_open = Counter(
-            "refold_failed_open", "Requests that went through as they came because refold failed.", registry=registry
-        )
-        self.overflows = Counter(
-            "refold_overflows", "Requests that an upstream refused as too long.", registry=registry
-        )
-        self.retried = Counter("refold_overflows_retried", "Those that were sent again, smaller.", registry=registry)
-        self.broken = Counter(
-            "refold_broken",
-            "Requests that ended early: client gone or stalled, upstream stalled or broken off.",
-            registry=registry,
-        )
-        self.tokens_before = Counter("refold_tokens_before", "Tokens of requests as they came.", registry=registry)
-        self.tokens_after = Counter("refold_tokens_after", "Tokens of requests as they went.", registry=registry)
+        self.tokens_before = count("refold_tokens_before", "Tokens of requests as they came.")
+        self.tokens_after = count("refold_tokens_after", "Tokens of requests as they went.")
         self.prepare_seconds = Histogram(
             "refold_prepare_seconds", "Time that refold itself took per request.", buckets=_SECONDS, registry=registry
         )
-        self.reasons = Counter(
-            "refold_reasons",
-            "Requests by the code of what was done with them, as in x-refold-reason.",
-            ["code"],
-            registry=registry,
+        self.recalls = count("refold_recalls", "Recall calls that the gateway answered.")
+        self.compressions = count("refold_compressions", "Compressions that were made.")
+        requests = count(
+            "refold_requests", "Requests by wire format and the class of their status.", ["wire", "status"]
         )
-        self._by_code: dict[str, Counter] = {}
-        self._by_label: dict[tuple[str, str], Counter] = {}
-        self.recalls = Counter("refold_recalls", "Recall calls that the gateway answered.", registry=registry)
-        self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
+        reasons = count(
+            "refold_reasons", "Requests by the code of what was done with them, as in x-refold-reason.", ["code"]
+        )
+        # Looking a label up takes longer than counting.
+        self._find_requests, self._find_reason = cache(requests.labels), cache(reasons.labels)
         self._runs: OrderedDict[tuple[str, str], RunCounts] = OrderedDict()
 
     def find_run(self, tenant: str, run: str) -> RunCounts:
@@ -123,12 +113,9 @@ class Metrics:
         outgoing = exchange.outgoing
         wire = exchange.wire.name if exchange.wire else "other"
         status = f"{exchange.status // 100}xx" if exchange.status else "none"
-        counter = self._by_label.get((wire, status))
-        if counter is None:
-            counter = self._by_label[wire, status] = self.requests.labels(wire, status)
-        counter.inc()
+        self._find_requests(wire, status).inc()
         if outgoing.reason:
-            self._count_reason(outgoing.reason.code)
+            self._find_reason(outgoing.reason.code if outgoing.reason.code in CATALOGUE else "other").inc()
         if outgoing.tokens_after:
             self.tokens_before.inc(outgoing.tokens_before)
             self.tokens_after.inc(outgoing.tokens_after)
@@ -141,20 +128,11 @@ class Metrics:
         if exchange.problem and (exchange.has_begun or not exchange.status):
             self.broken.inc()
         if exchange.asked.run:
-            self._count_run(exchange)
-
-    def _count_run(self, exchange: Exchange) -> None:
-        key = (exchange.asked.tenant, exchange.asked.run)
-        self._runs.setdefault(key, RunCounts()).add(exchange.outgoing)
-        self._runs.move_to_end(key)
-        while len(self._runs) > RUNS_MAX:
-            self._runs.popitem(last=False)
-
-    def _count_reason(self, code: str) -> None:
-        counter = self._by_code.get(code)
-        if counter is None:
-            counter = self._by_code[code] = self.reasons.labels(code if code in CATALOGUE else "other")
-        counter.inc()
+            key = (exchange.asked.tenant, exchange.asked.run)
+            self._runs.setdefault(key, RunCounts()).add(outgoing)
+            self._runs.move_to_end(key)
+            while len(self._runs) > RUNS_MAX:
+                self._runs.popitem(last=False)
 
     def write(self) -> bytes:
         """Return all metrics as text."""

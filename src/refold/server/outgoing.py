@@ -259,10 +259,7 @@ class Reporter:
             if self._unstored:
                 self._store_events()
 
-        task = self._run(record)
-        for session, _ in taken:
-            session.reports.add(task)
-            task.add_done_callback(session.reports.discard)
+        self.start(record, *late)
 
     def report_failure(self, session: KnownSession, reason: Reason, error: Exception | None = None) -> None:
         """Log what was done about a failure, and store it as an event. Of foreign errors only the type is logged."""
@@ -273,7 +270,7 @@ class Reporter:
             fields["said"] = str(error)[:300] if isinstance(error, RefoldError) else ""
         log.error(reason.code, extra={"fields": fields})
         self._unstored.append((session.id, Event("failed", time.time(), {"reason": reason.to_json(), "by": "gateway"})))
-        self.start(session, self._store_events)
+        self.start(self._store_events, session)
 
     def _store_events(self) -> None:
         """Store events, oldest first; keep them if the ledger still fails. Blocks."""
@@ -287,22 +284,17 @@ class Reporter:
                 self._unstored.appendleft((session_id, event))
                 raise
 
-    def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
-        """Run something for a session in a thread; its next request waits for it."""
-        task = self._run(record)
-        session.reports.add(task)
-        task.add_done_callback(session.reports.discard)
-        return task
-
-    def _run(self, record: Callable[[], object]) -> asyncio.Task[None]:
+    def start(self, record: Callable[[], object], *sessions: KnownSession) -> asyncio.Task[None]:
+        """Run something in a thread; the next requests of these sessions wait for it."""
         task = asyncio.ensure_future(_run_quietly(record))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        for tasks in (self._running, *(session.reports for session in sessions)):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
         return task
 
     async def run(self, session: KnownSession, record: Callable[[], object]) -> None:
         """Run something for a session and wait for it, within a limit."""
-        await asyncio.wait({self.start(session, record)}, timeout=WAIT_S)
+        await asyncio.wait({self.start(record, session)}, timeout=WAIT_S)
 
     async def drain(self) -> None:
         """Wait, within a limit, until everything due or started is done."""

@@ -211,10 +211,10 @@ class Preparer:
             return
         manager = self.manager
         if outgoing.reason.code == because.CONVERSATION.code:
-            self.reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
+            self.reporter.start(lambda: manager.append(session.id, answered.output, format=request.wire.name), session)
         else:
             store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
-            self.reporter.start(session, store)
+            self.reporter.start(store, session)
 
     async def _prepare_unstored(self, attempt: Attempt) -> Outgoing:
         """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
@@ -229,13 +229,13 @@ class Preparer:
         identities, ledger = self._identities, self.manager.ledger
         session = await identities.look_up(ledger, asked.tenant, request, named=named, origin=origin)
         for moved in identities.take_moved():
-            self.reporter.start(moved, partial(store_parent, ledger, moved))
+            self.reporter.start(partial(store_parent, ledger, moved), moved)
         return session
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         wanted = request.output_tokens_max
         learned = self._limits.find(find_limit_key(session, request), wanted)
-        if learned.window is not None:
+        if learned.window is not None or not wanted:
             return learned
         return Limits(reserve=follow_output(self.manager.config, request.model, wanted))
 

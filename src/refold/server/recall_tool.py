@@ -60,25 +60,21 @@ class RecallCall:
     """A call of the recall tool."""
 
     id: str
-    arguments: dict[str, Any]
+    query: str
+    handle: str
+    offset: int
 
-    @property
-    def query(self) -> str:
-        """The words to look for; empty if there are none."""
-        given = self.arguments.get("query")
-        return given.strip()[:QUERY_CHARS_MAX] if isinstance(given, str) else ""
-
-    @property
-    def handle(self) -> str:
-        """The handle to read; empty if there is none."""
-        given = self.arguments.get("handle")
-        return given.strip()[:100] if isinstance(given, str) else ""
-
-    @property
-    def offset(self) -> int:
-        """The first character of the original to read."""
-        given = self.arguments.get("offset")
-        return given if isinstance(given, int) and 0 <= given < 1_000_000_000 else 0
+    @classmethod
+    def read(cls, call_id: object, given: object) -> RecallCall:
+        """Return a call with the arguments that are usable: words to look for, or a handle and where to begin."""
+        arguments = read_arguments(given)
+        query, handle, offset = (arguments.get(name) for name in ("query", "handle", "offset"))
+        return cls(
+            str(call_id),
+            query.strip()[:QUERY_CHARS_MAX] if isinstance(query, str) else "",
+            handle.strip()[:100] if isinstance(handle, str) else "",
+            offset if isinstance(offset, int) and 0 <= offset < 1_000_000_000 else 0,
+        )
 
 
 class TurnRecalls:
@@ -168,17 +164,18 @@ class TurnRecalls:
 
 
 class RecallTool(ABC):
-    """The recall tool in one wire format."""
+    """The recall tool in one wire format.
 
+    ``definition`` is the tool as a request lists it, ``no_choice`` forbids every tool, ``stream`` reads and relays a
+    streamed answer.
+    """
+
+    definition: ClassVar[dict[str, Any]]
     no_choice: ClassVar[object] = "none"
+    stream: ClassVar[type[RecallStream]]
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-
-    @property
-    @abstractmethod
-    def definition(self) -> dict[str, Any]:
-        """The tool as a request lists it."""
 
     @abstractmethod
     def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
@@ -188,16 +185,10 @@ class RecallTool(ABC):
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         """Return the answer, without calls of other tools, and the results, as messages of the next request."""
 
-    @abstractmethod
-    def make_stream(self) -> RecallStream:
-        """Return what reads and relays a streamed answer."""
-
     def add_to(self, body: bytes) -> bytes | None:
         """Return a request with the tool at the end of its tools; None if it has none, or one of that name."""
-        definition = orjson.dumps(self.definition)
-        if f'"{NAME}"'.encode() in body:
-            return None
-        return add_to_array(body, "tools", definition)
+        is_taken = f'"{NAME}"'.encode() in body
+        return None if is_taken else add_to_array(body, "tools", orjson.dumps(self.definition))
 
     def follow_up(self, body: bytes, exchange: list[Any], *, is_last: bool) -> bytes:
         """Return the next request of the turn; the last one may call no tool."""
@@ -218,16 +209,15 @@ class RecallTool(ABC):
 
 
 class _ChatTool(RecallTool):
-    @property
-    def definition(self) -> dict[str, Any]:
-        return {
-            "type": "function",
-            "function": {"name": NAME, "description": _DESCRIPTION, "parameters": _PARAMETERS},
-        }
+    definition: ClassVar[dict[str, Any]] = {
+        "type": "function",
+        "function": {"name": NAME, "description": _DESCRIPTION, "parameters": _PARAMETERS},
+    }
+    stream = ChatStream
 
     def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
         return [
-            RecallCall(str(call.get("id")), read_arguments(call["function"].get("arguments")))
+            RecallCall.read(call.get("id"), call["function"].get("arguments"))
             for call in list_of(_find_message(answer).get("tool_calls"))
             if isinstance(call, dict)
             and isinstance(call.get("function"), dict)
@@ -240,9 +230,6 @@ class _ChatTool(RecallTool):
         said = {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
         return [said, *({"role": "tool", "tool_call_id": one, "content": text} for one, text in results.items())]
 
-    def make_stream(self) -> RecallStream:
-        return ChatStream()
-
 
 def _find_message(answer: dict[str, Any]) -> dict[str, Any]:
     choices = list_of(answer.get("choices"))
@@ -254,15 +241,13 @@ def _find_message(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class _AnthropicTool(RecallTool):
-    no_choice = {"type": "none"}  # noqa: RUF012 - never changed
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        return {"name": NAME, "description": _DESCRIPTION, "input_schema": _PARAMETERS}
+    definition: ClassVar[dict[str, Any]] = {"name": NAME, "description": _DESCRIPTION, "input_schema": _PARAMETERS}
+    no_choice: ClassVar[object] = {"type": "none"}
+    stream = AnthropicStream
 
     def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
         return [
-            RecallCall(str(block.get("id")), read_arguments(block.get("input")))
+            RecallCall.read(block.get("id"), block.get("input"))
             for block in list_of(answer.get("content"))
             if isinstance(block, dict) and block.get("type") == "tool_use" and block.get("name") == NAME
         ]
@@ -276,21 +261,22 @@ class _AnthropicTool(RecallTool):
         said = [{"type": "tool_result", "tool_use_id": one, "content": text} for one, text in results.items()]
         return [{"role": "assistant", "content": blocks}, {"role": "user", "content": said}]
 
-    def make_stream(self) -> RecallStream:
-        return AnthropicStream()
-
 
 # Responses.
 
 
 class _ResponsesTool(RecallTool):
-    @property
-    def definition(self) -> dict[str, Any]:
-        return {"type": "function", "name": NAME, "description": _DESCRIPTION, "parameters": _PARAMETERS}
+    definition: ClassVar[dict[str, Any]] = {
+        "type": "function",
+        "name": NAME,
+        "description": _DESCRIPTION,
+        "parameters": _PARAMETERS,
+    }
+    stream = ResponsesStream
 
     def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
         return [
-            RecallCall(str(item.get("call_id")), read_arguments(item.get("arguments")))
+            RecallCall.read(item.get("call_id"), item.get("arguments"))
             for item in list_of(answer.get("output"))
             if isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") == NAME
         ]
@@ -304,9 +290,6 @@ class _ResponsesTool(RecallTool):
         items = _drop_unusable_thoughts(items, is_stored=answer.get("store") is not False)
         outputs = [{"type": "function_call_output", "call_id": one, "output": text} for one, text in results.items()]
         return [*items, *outputs]
-
-    def make_stream(self) -> RecallStream:
-        return ResponsesStream()
 
 
 def _drop_unusable_thoughts(items: list[Any], *, is_stored: bool) -> list[Any]:
@@ -334,7 +317,7 @@ class TurnRelay:
         watch: Watch,
         own: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        self._stream = tool.make_stream() if response.content_type == "text/event-stream" else None
+        self._stream = tool.stream() if response.content_type == "text/event-stream" else None
         self._response = response
         self._send = send
         self._watch = watch

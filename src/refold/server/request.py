@@ -97,8 +97,9 @@ def _decode(value: bytes) -> str:
 
 def _name_per_connection(headers: Headers) -> frozenset[bytes]:
     """Return the headers that the Connection header names as hop-by-hop."""
-    named = [value for name, value in headers if name == b"connection"]
-    return frozenset([token.strip().lower() for value in named for token in value.split(b",")])
+    return frozenset(
+        [token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")]
+    )
 
 
 def _limit_codings(value: bytes) -> bytes:

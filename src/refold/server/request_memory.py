@@ -72,11 +72,7 @@ class Remembered:
     session: KnownSession
     places: Places
     request: ReadRequest
-
-    @property
-    def start(self) -> Start:
-        """The key under which it is found."""
-        return name_start(self.session.tenant, self.session.wire, self.places.body)
+    start: Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +162,8 @@ class RequestMemory:
         if places is None or len(places.spans) != request.count:
             self.forget(session.id)
         elif session.digests is request.digests:
-            self._keep(Remembered(session, places, request.leave_out_messages()))
+            start = name_start(session.tenant, session.wire, places.body)
+            self._keep(Remembered(session, places, request.leave_out_messages(), start))
 
     def _keep(self, remembered: Remembered) -> None:
         session_id, size = remembered.session.id, len(remembered.places.body)
@@ -205,7 +202,7 @@ class RequestMemory:
             if not tasks:
                 self._under_way.pop(key, None)
 
-        task = self._reporter.start(session, look)
+        task = self._reporter.start(look, session)
         self._under_way.setdefault(key, set()).add(task)
         task.add_done_callback(leave)
 

@@ -265,28 +265,22 @@ class Identities:
         self, ledger: Ledger, tenant: str, request: ReadRequest, *, named: str, origin: Origin
     ) -> KnownSession:
         """Return the session that a request names or continues, from memory or from the ledger, or a new one."""
-        if named:
-            return self.choose_named(tenant, named, request, origin, await self._find_wire(ledger, tenant, named))
-        # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
-        if any(request.replies) and self.find(tenant, request, origin) is None:
-            try:
+        stored_wire = ""
+        try:
+            if named:
+                session_id = make_id(tenant, named)
+                is_known = session_id in self._known
+                row = None if is_known else await asyncio.to_thread(ledger.read_session, session_id)
+                stored_wire = row.wire if row is not None else ""
+            # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
+            elif any(request.replies) and self.find(tenant, request, origin) is None:
                 # Those with the same first message, from any process.
                 await self.load(ledger, CANDIDATES_MAX, make_id(tenant, name_alike(request)))
-            except RefoldError as error:
-                log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
-        return self.choose(tenant, request, origin)
-
-    async def _find_wire(self, ledger: Ledger, tenant: str, named: str) -> str:
-        """Return the wire format of a named session that this gateway has not seen yet; empty if it is new."""
-        session_id = make_id(tenant, named)
-        if session_id in self._known:
-            return ""
-        try:
-            row = await asyncio.to_thread(ledger.read_session, session_id)
         except RefoldError as error:
-            log.warning("a session could not be looked up", extra={"fields": {"error": type(error).__name__}})
-            return ""
-        return row.wire if row is not None else ""
+            log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
+        if named:
+            return self.choose_named(tenant, named, request, origin, stored_wire)
+        return self.choose(tenant, request, origin)
 
     async def load(self, ledger: Ledger, limit: int, prefix: str = "") -> None:
         """Load the sessions that changed last, those whose ids have this prefix."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -215,7 +216,7 @@ def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) 
 
 def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | None:
     """Return a model at its upstream with the gateway's own key; None if it has no key."""
-    held = settings.openai_key if side == "openai" else settings.anthropic_key
+    held = settings.find_held_key(side)
     return _make_endpoint(settings, side, model, held) if held and model else None
 
 
@@ -235,9 +236,7 @@ def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: Se
 
 
 def _make_endpoint(settings: GatewaySettings, side: Side, model: str, key: str) -> Endpoint:
-    if side == "anthropic":
-        return Endpoint(model, "anthropic", settings.anthropic_upstream, key)
-    return Endpoint(model, "openai", settings.openai_upstream, key)
+    return Endpoint(model, side, settings.anthropic_upstream if side == "anthropic" else settings.openai_upstream, key)
 
 
 def _find_key(asked: Asked) -> str:
@@ -265,19 +264,13 @@ def can_ask_model(config: CompressionConfig, settings: GatewaySettings) -> bool:
 def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[str, str]:
     """Return the variables with the gateway's own address replaced by its upstream: it must not call itself."""
     behind = {"OPENAI_BASE_URL": settings.openai_upstream, "ANTHROPIC_BASE_URL": settings.anthropic_upstream}
-    return {
-        name: behind[name] if name in behind and _is_self(value, settings) else value
-        for name, value in variables.items()
-    }
-
-
-def _is_self(url: str, settings: GatewaySettings) -> bool:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    return port == settings.port and parts.hostname in ("127.0.0.1", "localhost", "::1", settings.host)
+    for name in behind.keys() & variables.keys():
+        with suppress(ValueError):
+            parts = urlsplit(variables[name])
+            is_here = parts.hostname in ("127.0.0.1", "localhost", "::1", settings.host)
+            if parts.port == settings.port and is_here:
+                variables[name] = behind[name]
+    return variables
 
 
 def settle_arrival(config: CompressionConfig, *, is_on: bool) -> CompressionConfig:

@@ -76,7 +76,7 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
     for name, kind in _HELD.items():
         if body.get(name):
             return kind()
-    if _asks_openai_to_compact(body.get("context_management")):
+    if _asks_to_compact(body.get("context_management")):
         return because.PROVIDER_COMPACTION()
     items = body.get("input")
     if isinstance(items, str):
@@ -91,10 +91,14 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
     return NO_REASON
 
 
-def _asks_openai_to_compact(management: object) -> bool:
-    """Tell whether the provider is asked to replace the conversation by a summary of its own."""
-    return isinstance(management, list) and any(
-        isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in management
+def _asks_to_compact(edits: object) -> bool:
+    """Tell whether the provider is asked to replace the conversation by a summary of its own.
+
+    Every other edit (clearing old thinking or old tool results) is applied by the provider to whatever it receives: it
+    does the same to a compressed request, so it is no reason to leave the request alone.
+    """
+    return isinstance(edits, list) and any(
+        isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in edits
     )
 
 
@@ -141,7 +145,8 @@ def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return because.NO_MESSAGES()
-    if _asks_anthropic_to_compact(body.get("context_management")):
+    management = body.get("context_management")
+    if isinstance(management, dict) and _asks_to_compact(management.get("edits")):
         return because.PROVIDER_COMPACTION()
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
@@ -150,19 +155,6 @@ def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
             if isinstance(kind, str) and "compaction" in kind:
                 return because.PROVIDER_COMPACTION()
     return NO_REASON
-
-
-def _asks_anthropic_to_compact(management: object) -> bool:
-    """Tell whether the provider is asked to replace the conversation by a summary of its own.
-
-    Every other edit (clearing old thinking or old tool results) is applied by the provider to whatever it receives: it
-    does the same to a compressed request, so it is no reason to leave the request alone.
-    """
-    edits = management.get("edits") if isinstance(management, dict) else None
-    return any(
-        isinstance(edit, dict) and str(edit.get("type", "")).startswith("compact")
-        for edit in (edits if isinstance(edits, list) else ())
-    )
 
 
 def _read_anthropic_payload(payload: Mapping[str, Any], answered: Answered) -> None:
@@ -278,14 +270,21 @@ Place = tuple[int, int]
 
 def move_marks(body: Mapping[str, Any], messages: Sequence[Any]) -> dict[str, Any]:
     """Return the request with these messages and the client's marks moved; without marks, none are added."""
-    marks = [*_find_marks(body.get("messages"))]
+    given = body.get("messages")
+    blocks = [block for one in (given if isinstance(given, list) else ()) for block in _list_blocks(one)]
+    marks = [block[MARK] for block in blocks if isinstance(block, dict) and isinstance(block.get(MARK), dict)]
     if not marks:
         return {**body, "messages": list(messages)}
-    taken = len(_find_top_marks(body.get("tools"))) + len(_find_top_marks(body.get("system")))
-    plain = [drop_marks(message) for message in messages]
-    places = choose_places(plain, _find_stable_end(body, messages), MARKS_MAX - taken)
-    for place in places:
-        plain[place[0]] = _set_mark(plain[place[0]], place[1], marks[-1])
+    above = [one for name in ("tools", "system") if isinstance(body.get(name), list) for one in body[name]]
+    taken = sum(isinstance(one, dict) and bool(one.get(MARK)) for one in above)
+    known = set(map(id, given or ()))
+    # The last message that compression made; -1 if there is none.
+    stable = max((at for at, message in enumerate(messages) if id(message) not in known), default=-1)
+    plain: list[Any] = [drop_marks(message) for message in messages]
+    for at, index in choose_places(plain, stable, MARKS_MAX - taken):
+        content = list(_list_blocks(plain[at]))
+        content[index] = {**content[index], MARK: marks[-1]}
+        plain[at] = {**plain[at], "content": content}
     return {**body, "messages": plain}
 
 
@@ -309,12 +308,6 @@ def choose_places(messages: Sequence[Any], stable: int, free: int) -> list[Place
     return sorted({blocks[number] for number in wanted[:free]})
 
 
-def _find_stable_end(body: Mapping[str, Any], messages: Sequence[Any]) -> int:
-    """Return the index of the last message that compression made; -1 if there is none."""
-    given = {id(message) for message in body.get("messages", ())}
-    return max((at for at, message in enumerate(messages) if id(message) not in given), default=-1)
-
-
 def _list_blocks(message: Any) -> list[Any]:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -326,22 +319,3 @@ def _takes_mark(block: Any) -> bool:
     if not isinstance(block, dict) or str(block.get("type")) in _UNMARKED:
         return False
     return block.get("type") != "text" or bool(block.get("text"))
-
-
-def _find_marks(messages: Any) -> list[Any]:
-    return [
-        block[MARK]
-        for message in (messages if isinstance(messages, list) else ())
-        for block in _list_blocks(message)
-        if isinstance(block, dict) and isinstance(block.get(MARK), dict)
-    ]
-
-
-def _find_top_marks(blocks: Any) -> list[Any]:
-    return [one for one in blocks if isinstance(one, dict) and one.get(MARK)] if isinstance(blocks, list) else []
-
-
-def _set_mark(message: Any, index: int, mark: Any) -> Any:
-    blocks = list(_list_blocks(message))
-    blocks[index] = {**blocks[index], MARK: mark}
-    return {**message, "content": blocks}

@@ -7,7 +7,6 @@ low temperature; keys are masked in the prompt. Nothing is stored. The limits ar
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -69,27 +68,19 @@ def _compress_chat(body: bytes, request: Request, access: Access) -> Json:
     endpoint = _find_endpoint(wish, request, access)
     custom = wish.config.prompt.strip() or access.manager.config.fold.prompt
     # Its own event loop in this thread: importing a provider's client takes a second.
-    answer = asyncio.run(_ask(endpoint, write_prompt(wish.messages, custom)))
+    answer = asyncio.run(_ask(endpoint, *write_prompt(wish.messages, custom)))
     # The caller adds the opening itself, and a custom prompt sets its own length.
     words = clean_words(answer, OPENING)
     return Json({"summary": words if custom else shorten_words(words, SUMMARY_CHARS_MAX)})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """The prompt: the demands as system message, the conversation as user message."""
-
-    system: str
-    user: str
-
-
-def write_prompt(messages: list[dict[str, Any]], custom: str = "") -> ChatPrompt:
-    """Return the demands (or a custom prompt) and the messages as a record, cut to their limits."""
+def write_prompt(messages: list[dict[str, Any]], custom: str = "") -> tuple[str, str]:
+    """Return the system message, with the demands or a custom prompt, and the messages as a record within limits."""
     parsed = parse_messages(detect(messages), messages)
     language = detect_language([part.text for message in parsed for part in message.parts])
     record = write_record(parsed, language=language, chars_max=CHARS_MAX, tool_chars_max=TOOL_CHARS_MAX)
     demands = Demands("hybrid", TOKENS_MAX, SUMMARY_CHARS_MAX, custom)
-    return ChatPrompt(write_demands(demands, language), redact_text(record))
+    return write_demands(demands, language), redact_text(record)
 
 
 def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) -> Endpoint:
@@ -116,13 +107,11 @@ def _find_key(request: Request) -> str:
     return next((key for key in given if key and not key.startswith(PREFIX)), "")
 
 
-async def _ask(endpoint: Endpoint, prompt: ChatPrompt) -> str:
+async def _ask(endpoint: Endpoint, system: str, record: str) -> str:
     model = endpoint.make_model(TIMEOUT_S)
     try:
         async with asyncio.timeout(TIMEOUT_S + 1):
-            answer = await model.complete(
-                prompt.user, system=prompt.system, tokens_max=TOKENS_MAX, temperature=TEMPERATURE
-            )
+            answer = await model.complete(record, system=system, tokens_max=TOKENS_MAX, temperature=TEMPERATURE)
     except TimeoutError:
         raise Unavailable(f"{endpoint} did not answer within {TIMEOUT_S:g} s") from None
     if not answer.content.strip():

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from refold.compressing import compress as compress_once
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON
 from refold.errors import FormatError, LedgerError, SessionBusy
@@ -91,62 +93,28 @@ def answer_wish(
     if given is None:
         raise FormatError("give the conversation as messages or as input")
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    budget, is_stored = _find_budget(wish.config), True
+    system = wish.system if key == "messages" else wish.instructions
+    wire = "openai-responses" if key == "input" else None
+    beside: dict[str, Any] = {"tools": wish.tools, "model": wish.model or None, "format": wire}
+    budget, prepared = _find_budget(wish.config), None
     if wish.session_id:
         if manager is None:
             raise StorageFull("this tenant cannot store more; delete sessions")
         session_id = make_id(tenant, check_name(wish.session_id))
         limits = limits if budget is None else limit_window(budget, 1)
         try:
-            prepared = _prepare_session(wish, manager, session_id, messages, key=key, limits=limits)
+            prepared = manager.prepare_context_sync(session_id, messages, system or "", **asdict(limits), **beside)
         except SessionBusy:
             raise
         except LedgerError as error:
             log.error("compressed-in-memory", extra={"fields": {"session": session_id, "said": str(error)[:300]}})
-            prepared, is_stored = _prepare_once(wish, config, messages, key=key, budget=limits.window), False
-    else:
-        prepared, is_stored = _prepare_once(wish, config, messages, key=key, budget=budget), False
+            budget = limits.window
+    is_stored = prepared is not None
+    prepared = prepared or compress_once(messages, budget, system=system, config=config, **beside)
     result = prepared.messages
     if isinstance(given, str) and len(result) == 1 and result[0] is messages[0]:
         result = given  # type: ignore[assignment]
     return {**_describe(prepared, result, key, wish), "stored": is_stored}
-
-
-def _prepare_session(
-    wish: CompressRequest,
-    manager: ContextCompressionManager,
-    session_id: str,
-    messages: list[Any],
-    *,
-    key: str,
-    limits: Limits,
-) -> PreparedContext:
-    return manager.prepare_context_sync(
-        session_id,
-        messages,
-        (wish.system if key == "messages" else wish.instructions) or "",
-        tools=wish.tools,
-        model=wish.model or None,
-        format="openai-responses" if key == "input" else None,
-        window=limits.window,
-        reserve=limits.reserve,
-    )
-
-
-def _prepare_once(
-    wish: CompressRequest, config: CompressionConfig, messages: list[Any], *, key: str, budget: int | None
-) -> PreparedContext:
-    from refold.compressing import compress as compress_once
-
-    return compress_once(
-        messages,
-        budget,
-        system=wish.system if key == "messages" else wish.instructions,
-        tools=wish.tools,
-        model=wish.model or None,
-        config=config,
-        format="openai-responses" if key == "input" else None,
-    )
 
 
 def _find_budget(config: dict[str, Any]) -> int | None:
