@@ -140,8 +140,11 @@ def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(wait())
-    with ThreadPoolExecutor(1, "refold-ask") as thread:
+    thread = ThreadPoolExecutor(1, "refold-ask")
+    try:
         return thread.submit(asyncio.run, wait()).result()
+    finally:
+        thread.shutdown(wait=False)  # An interrupt does not wait for the answer.
 
 
 # Many replicas may write at once: a slower one loses some rounds before it succeeds.

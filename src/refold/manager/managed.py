@@ -99,17 +99,9 @@ class ManagedSession:
 
         ``reply`` returns what to commit of the answer, as ``commit`` takes it; without it the caller commits.
         """
-        asked = {**options, "messages": _keep(messages), "system": system}
-        prepared = self.prepare(**asked)
-        try:
-            answer = send(prepared)
-        except Exception as error:
-            if not self.refuse(error):
-                raise
-            answer = send(self.prepare(**asked))
-        if reply is not None:
-            self.commit(reply(answer))
-        return answer
+        pieces = self.stream(lambda prepared: (send(prepared),), messages, system, reply=reply, **options)
+        whole: list[Answer] = list(pieces)  # There is one: the answer.
+        return whole[0]
 
     async def call_async(
         self,
@@ -121,17 +113,13 @@ class ManagedSession:
         **options: Any,
     ) -> Answer:
         """The same as ``call``, for callers with an event loop."""
-        asked = {**options, "messages": _keep(messages), "system": system}
-        prepared = await self.prepare_async(**asked)
-        try:
-            answer = await send(prepared)
-        except Exception as error:
-            if not await self.refuse_async(error):
-                raise
-            answer = await send(await self.prepare_async(**asked))
-        if reply is not None:
-            await self.commit_async(reply(answer))
-        return answer
+
+        async def send_whole(prepared: PreparedContext) -> AsyncIterator[Answer]:
+            yield await send(prepared)
+
+        pieces = self.stream_async(send_whole, messages, system, reply=reply, **options)
+        whole: list[Answer] = [one async for one in pieces]
+        return whole[0]
 
     def stream(
         self,
@@ -161,7 +149,8 @@ class ManagedSession:
             except Exception as error:
                 if read.has_begun or attempts == ATTEMPTS_MAX or not self.refuse(error):
                     raise
-        self.commit(read.finish())
+        if (whole := read.finish()) is not None:
+            self.commit(whole)
 
     async def stream_async(
         self,
@@ -188,7 +177,8 @@ class ManagedSession:
             except Exception as error:
                 if read.has_begun or attempts == ATTEMPTS_MAX or not await self.refuse_async(error):
                     raise
-        await self.commit_async(read.finish())
+        if (whole := read.finish()) is not None:
+            await self.commit_async(whole)
 
     def refuse(self, error: BaseException) -> bool:
         """Lower the session's window if a provider refused the last context as too long; tell whether it did.

@@ -137,8 +137,15 @@ class Attempt:
             return False
         return self.session.synced is self.continued.remembered.request.digests
 
-    def make_request(self, messages: Sequence[object] | None = None, **known: Any) -> Request:
-        """Return the manager's request; without ``messages`` for those in the ledger. ``known`` are more fields."""
+    def make_request(
+        self,
+        messages: Sequence[object] | None = None,
+        *,
+        digests: Sequence[str] | None = None,
+        follows: tuple[int, str] | None = None,
+        reports: Sequence[ReportedUsage] = (),
+    ) -> Request:
+        """Return the manager's request; without ``messages`` for those in the ledger."""
         request, limits = self.request, self.limits
         return Request(
             self.session.id,
@@ -149,7 +156,9 @@ class Attempt:
             request.wire.name,
             limits.window,
             limits.reserve,
-            **known,
+            follows,
+            digests,
+            reports,
         )
 
     def make_tail_request(self) -> Request:
