@@ -35,6 +35,7 @@ _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _INHERITED: list[object] = []  # Kept for ever, so that a child never closes its parent's connections.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
+_EMPTY = threading.local()
 _DAMAGED = "the file is damaged; stop, and run 'refold verify --repair', which copies what can be read to a new file"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (
@@ -299,8 +300,11 @@ class LedgerFile:
             connection.pragma("max_page_count", max(1, self._bytes_max // int(connection.pragma("page_size"))))
 
     def _open_empty(self) -> apsw.Connection:
-        connection = apsw.Connection(":memory:")
-        migrate(connection, ":memory:")
+        # One for each thread: making the tables takes longer than most reads.
+        if not hasattr(_EMPTY, "connection"):
+            _EMPTY.connection = apsw.Connection(":memory:")
+            migrate(_EMPTY.connection, ":memory:")
+        connection: apsw.Connection = _EMPTY.connection
         return connection
 
     def _use_log(self, connection: apsw.Connection) -> None:
