@@ -29,6 +29,7 @@ CHINESE = (
     "零件在大多数城市都能买到。如果您很少出门，我建议选这个；如果经常出差，轻便的那个更合适，"
     "因为路上维修简单，费用也低。两个方案的保修期都是 {k} 年。",
 )
+LANGUAGES = [pytest.param(CHINESE, id="chinese"), pytest.param(ENGLISH, id="english", marks=pytest.mark.slow)]
 
 
 @dataclass
@@ -75,7 +76,7 @@ def count(messages: Sequence[Any]) -> int:
     return sum(counter.count_text(message["content"] or "") + 4 for message in messages)
 
 
-@pytest.mark.parametrize("words", [ENGLISH, CHINESE], ids=["english", "chinese"])
+@pytest.mark.parametrize("words", LANGUAGES)
 @pytest.mark.parametrize("window", first_of([8_000, 12_000], 1))
 def test_after_a_fold_the_last_exchanges_of_a_chat_are_verbatim(
     words: tuple[str, str], window: int, tmp_path: Path
@@ -92,7 +93,7 @@ def test_after_a_fold_the_last_exchanges_of_a_chat_are_verbatim(
         assert count(kept) > 0.3 * target, "records do not crowd the conversation out"
 
 
-@pytest.mark.parametrize("words", [ENGLISH, CHINESE], ids=["english", "chinese"])
+@pytest.mark.parametrize("words", LANGUAGES)
 def test_a_chat_is_folded_when_its_window_is_full_or_half_full_if_that_saves(
     words: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -159,8 +159,7 @@ RECORDED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", 
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no recorded sessions beside the project")
-@pytest.mark.parametrize(("name", "wire", "preset"), each_once(RECORDED, WIRES, PRESETS))
-@pytest.mark.parametrize("share", [0.4, 3.0])
+@pytest.mark.parametrize(("name", "wire", "preset", "share"), each_once(RECORDED, WIRES, PRESETS, (0.4, 3.0)))
 def test_recorded_sessions_are_sent_whole_first(name: str, wire: str, preset: str, share: float) -> None:
     for record in list(read_records(DATA, name, every=23))[: up_to(4, quick=2)]:
         sent, _ = convert(wire, record["messages"][:200])

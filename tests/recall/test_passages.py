@@ -102,7 +102,7 @@ def find_sentence(text: str, at: int) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
-@pytest.mark.parametrize("name", first_of(ASKED, 2))
+@pytest.mark.parametrize("name", first_of(ASKED, 1))
 def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(name: str, tmp_path: Path) -> None:
     """Only a part of a line that is longer than what is shown begins inside it, and then between two words."""
     with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:

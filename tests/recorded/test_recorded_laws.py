@@ -13,7 +13,7 @@ from refold.testing import find_violations
 from tests.convert import to_anthropic, to_responses
 from tests.effort import is_quick
 
-from .sessions import CHATS, read_records
+from .sessions import CHATS, LONG, read_records
 
 SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500
@@ -68,9 +68,7 @@ def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
         assert written or not prepared.edits or all(edit.kind == "drop" for edit in prepared.edits)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "agent_long" else ()) for name in CHATS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in CHATS])
 def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> None:
     seen = 0
     for session in read_records(shared_data, name, every(name)):

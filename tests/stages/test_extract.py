@@ -22,7 +22,7 @@ from refold.stages.extract.layout import close_frame, neutralise
 from refold.stages.extract.story import split_clauses, weigh_sentence
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
-from tests.effort import up_to
+from tests.effort import first_of, up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, lines, read_records, step, user, view_of
 
@@ -675,7 +675,7 @@ def test_lone_surrogates_and_no_words_at_all_are_survived() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tau_airline", "swe_mini", "agent_long", "zh_dialogues", "bfcl_long_replay", "locomo"]
+    "name", first_of(["tau_airline", "swe_mini", "zh_dialogues", "bfcl_long_replay", "agent_long", "locomo"], 4)
 )
 def test_recorded_sessions_are_summed_up_without_an_invented_word(shared_data: Path, name: str) -> None:
     for record in read_records(shared_data, name, 3):
