@@ -130,7 +130,7 @@ def test_json_is_readable_where_it_can_be_and_valid_where_it_cannot(shell: Shell
 
 def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> None:
     pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
-    shell.write("session.json", json.dumps(make_session(5_000)))
+    shell.write("session.json", json.dumps(make_session(2_000)))
     command = ["-m", "refold", "replay", "session.json", "--window", "20k"]
     child = pexpect.spawn(
         sys.executable,
