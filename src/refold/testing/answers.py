@@ -19,16 +19,6 @@ RESPONSE_ID = "resp_scripted"
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def write_responses_usage(usage: ScriptedUsage) -> Raw:
-    return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.input + usage.output,
-    }
-
-
 def write_responses_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
     cut = _INCOMPLETE.get(reply.reason)
     return {
@@ -45,7 +35,13 @@ def write_responses_answer(reply: ScriptedReply, usage: ScriptedUsage, model: st
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": write_responses_usage(usage),
+        "usage": {
+            "input_tokens": usage.input,
+            "input_tokens_details": {"cached_tokens": usage.cached},
+            "output_tokens": usage.output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.input + usage.output,
+        },
     }
 
 
@@ -124,15 +120,6 @@ SIGNATURE = "c2NyaXB0ZWQtc2lnbmF0dXJl"
 _ANTHROPIC_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-def write_anthropic_usage(usage: ScriptedUsage) -> Raw:
-    return {
-        "input_tokens": usage.input - usage.cached,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.output,
-    }
-
-
 def write_anthropic_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
     return {
         "id": reply.id or MESSAGE_ID,
@@ -142,7 +129,12 @@ def write_anthropic_answer(reply: ScriptedReply, usage: ScriptedUsage, model: st
         "content": list(_write_blocks(reply)),
         "stop_reason": _ANTHROPIC_REASONS.get(reply.reason, reply.reason),
         "stop_sequence": None,
-        "usage": write_anthropic_usage(usage),
+        "usage": {
+            "input_tokens": usage.input - usage.cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.cached,
+            "output_tokens": usage.output,
+        },
     }
 
 

@@ -90,7 +90,8 @@ def _check_anthropic(messages: Sequence[Any]) -> list[str]:
         if waiting and not is_last and turns[number + 1][0] != "user":
             wrong.append(f"turn {number}: tool_use without tool_result after it")
         if role == "assistant":
-            wrong += _check_thinking(number, blocks)
+            unsigned = [b for b in blocks if b.get("type") == "thinking" and not b.get("signature")]
+            wrong += [f"turn {number}: thinking without its signature"] * len(unsigned)
     return wrong
 
 
@@ -108,14 +109,6 @@ def _match_anthropic_results(number: int, blocks: list[Any], results: list[str],
     if any(kinds) and not all(kinds[: sum(kinds)]):
         wrong.append(f"turn {number}: tool_result blocks must come first")
     return wrong
-
-
-def _check_thinking(number: int, blocks: list[Any]) -> list[str]:
-    return [
-        f"turn {number}: thinking without its signature"
-        for b in blocks
-        if b.get("type") == "thinking" and not b.get("signature")
-    ]
 
 
 def _is_empty_text(block: Mapping[str, Any]) -> bool:
