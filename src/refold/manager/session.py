@@ -387,7 +387,11 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     stored = ledger.read_edits(row.id, active_only=False)
     # One string object for each id, however often edits name it.
     known = {message_id: message_id for message_id in path.ids}
-    edits = [_share_ids(one.edit, known) for one in stored if one.is_active]
+    edits = [
+        replace(one.edit, covers=tuple(known.get(covered, covered) for covered in one.edit.covers), id=one.edit.id)
+        for one in stored
+        if one.is_active
+    ]
     # Withdrawn recalled text hid nothing: its message may be folded like the rest.
     undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
     session.switched_off = frozenset(one.edit.id for one in stored if not one.is_active)
@@ -425,10 +429,6 @@ def _drop_values(edits: Sequence[Edit], items: Sequence[Item]) -> list[Edit]:
         else edit
         for edit in edits
     ]
-
-
-def _share_ids(edit: Edit, known: Mapping[str, str]) -> Edit:
-    return replace(edit, covers=tuple(known.get(message_id, message_id) for message_id in edit.covers), id=edit.id)
 
 
 def _fill(path: MessagePath, loaded: Mapping[str, Message]) -> list[Message]:

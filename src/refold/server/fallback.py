@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from refold.conversation import because
 from refold.conversation.reason import Reason
-from refold.conversation.view import Edit
 from refold.errors import RefoldError
 from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
@@ -25,7 +24,6 @@ from refold.server.body import TooManyValues, Unreadable, read_request
 from refold.server.cut import SmallerBody, compress_to_fit, limit_config, trim
 from refold.server.outgoing import Attempt, Outgoing
 from refold.server.overflow import Limits, limit_exactly
-from refold.server.session_lookup import KnownSession
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Wire
 from refold.server.worker import BodyWorkers, NoWorker, PrepareJob, WorkerFailed
@@ -112,7 +110,11 @@ class Fallback:
     def _compress(self, attempt: Attempt) -> SmallerBody:
         session, request, limits = attempt.session, attempt.request, attempt.limits
         whole = read_request(request.wire, attempt.body) if request.known else request
-        edits = _find_edits(self._manager, session)
+        # The edits of the session's last view: those made in memory, else the stored ones.
+        edits = session.spare_edits
+        if not edits:
+            with suppress(RefoldError):
+                edits = [stored.edit for stored in self._manager.ledger.read_edits(session.id)]
         if not edits and session.folded_tokens:
             # The edits are lost, but the size accepted with them is known.
             limits = limit_exactly(session.folded_tokens)
@@ -127,13 +129,3 @@ def _take(original: Outgoing, result: SmallerBody, reason: Reason) -> Outgoing:
     return replace(
         original, body=result.written, reason=reason, tokens_before=before, tokens_after=after, edits=result.edits
     )
-
-
-def _find_edits(manager: ContextCompressionManager, session: KnownSession) -> Sequence[Edit]:
-    """Return the edits of the session's last view: those made in memory, else the stored ones."""
-    if session.spare_edits:
-        return session.spare_edits
-    try:
-        return [stored.edit for stored in manager.ledger.read_edits(session.id)]
-    except RefoldError:
-        return ()

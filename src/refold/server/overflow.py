@@ -75,14 +75,6 @@ class Sizes:
     counts_output: bool = False
     lowers_output: bool = False
 
-    def find_ceiling(self) -> int:
-        """Return the largest size worth sending, by our own count; 0 if nothing is known."""
-        if not self.refused or self.accepted >= self.refused:
-            return 0
-        if self.refused - self.accepted <= self.refused * _CLOSE:
-            return self.accepted
-        return (self.accepted + self.refused) // 2
-
     def find_reserve(self, output_tokens: int) -> int:
         """Return the part of the window to reserve for an answer of so many tokens."""
         if not self.counts_output:
@@ -91,7 +83,10 @@ class Sizes:
 
     def find_limits(self, output_tokens: int) -> Limits:
         """Return the limits of a request with this ``max_tokens``."""
-        ceiling = self.find_ceiling()
+        ceiling = 0  # The largest size worth sending, by our own count.
+        if self.accepted < self.refused:
+            is_close = self.refused - self.accepted <= self.refused * _CLOSE
+            ceiling = self.accepted if is_close else (self.accepted + self.refused) // 2
         if self.window:
             limits = limit_window(self.window, self.find_reserve(output_tokens))
             if not self.counts_output and count_room(limits) < self.accepted:
