@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.errors import ContextOverflow
+from refold.errors import ConfigError, ContextOverflow
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, fail, say
 
 WINDOW = 4_000
@@ -194,6 +194,10 @@ def test_tools_are_bound_when_they_run(tmp_path: Path) -> None:
     assert "door is blue" in asyncio.run(session.run_tool_async("context_recall", {"query": "door"}))
     assert "query" in session.run_tool("context_recall", "{}")
     assert "no context tool" in session.run_tool("erase_all", "{}")
+    assert session.tools("litellm") == session.tools("openai")
+    for kind in ("nobodys", "parts", "../x"):
+        with pytest.raises(ConfigError, match="there are no tools of kind"):
+            session.tools(kind)
     assert {tool["name"] for tool in session.tools("anthropic")} == {
         tool["name"] for tool in session.tools("responses")
     }

@@ -315,10 +315,10 @@ class ManagedSession:
         if kind in _SCHEMAS:
             return [_SCHEMAS[kind](tool) for tool in listed]
         try:
-            home = import_module(f"refold.integrations.{kind}")
-        except ModuleNotFoundError as error:
+            make_tool = import_module(f"refold.integrations.{kind}").make_tool
+        except (ModuleNotFoundError, AttributeError) as error:
             raise ConfigError(f"there are no tools of kind {kind[:40]!r}; {error}") from error
-        return [home.make_tool(tool) for tool in listed]
+        return [make_tool(tool) for tool in listed]
 
     def run_tool(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
         """Run the context tool that a model called, and return the text for its result."""
@@ -467,3 +467,5 @@ _SCHEMAS: dict[str, Callable[[Any], dict[str, Any]]] = {
         "input_schema": dict(tool.schema),
     },
 }
+# LiteLLM takes the functions of chat completions for every provider.
+_SCHEMAS["litellm"] = _SCHEMAS["openai"]
