@@ -144,6 +144,6 @@ def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
     for name, what, *shown in rows:
         kind, count = name.split(" (")
         figures = [float(one.split(" (")[0]) for one in measured[f"{names[kind]} ({count}", what][:5]]
-        assert [float(one.removesuffix(" %")) for one in shown] == pytest.approx(
+        assert [float(one.removesuffix("%")) for one in shown] == pytest.approx(
             [round(one, 2 if at in (1, 2) else 0) for at, one in enumerate(figures)]
         ), (name, what)
