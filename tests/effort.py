@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 QUICK = "quick"
-QUICK_EXAMPLES = 6
+QUICK_EXAMPLES = 4
 
 
 def is_quick() -> bool:

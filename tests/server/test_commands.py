@@ -17,7 +17,7 @@ from refold.cli.serve import make_application
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
-from tests.cli.running import ProcessShell, Shell
+from tests.cli.running import Shell
 from tests.server.running import make_body, make_dialog
 
 
@@ -173,7 +173,7 @@ def test_a_port_in_use_is_told_in_one_line(shell):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ran = ProcessShell(shell.folder).refold("serve", "--port", str(taken.getsockname()[1]))
+        ran = shell.refold("serve", "--port", str(taken.getsockname()[1]))
     assert ran.code == 3
     assert "--port" in ran.err
 
