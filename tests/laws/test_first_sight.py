@@ -100,7 +100,7 @@ def window(tokens: int) -> Budget:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @given(talk=talks(), room=st.sampled_from([800, 3_000, 12_000, 60_000]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=up_to(15))
 def test_generated_sessions_are_sent_whole_first(preset: str, talk: Talk, room: int) -> None:
     walk = Walk(talk.wire, preset, window(room))
     for new in requests_of(parse_messages(walk.lens.format, talk.messages)):
