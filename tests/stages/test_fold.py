@@ -402,7 +402,7 @@ def test_a_chat_keeps_its_last_exchanges_beside_a_record_that_can_hold_a_story()
         talk += [user(f"What did shop {n} cost?"), assistant(f"Shop {n} cost {n}5 euros.")]
     view = view_of(talk)
     hard = view.tokens * 2 // 5
-    fold = Fold(summary_share=0.25, summary_tokens_least=1_500, standing_share=0.8, fresh_share=0.6)
+    fold = Fold(summary_share=0.25, summary_tokens_least=1_500, standing_share=0.8)
     after = run(fold, view, Goal(target=hard * 2 // 5, hard=hard, soft=hard))
     record = next(item for item in after.items if item.is_fold)
     assert record.tokens > hard // 4

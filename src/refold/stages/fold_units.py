@@ -32,11 +32,11 @@ from refold.stages.verify import SIZE_SHARE_MAX
 class FoldOptions:
     """``keep_*`` counts say what stays; without them the goal's target does.
 
-    Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
+    Summaries may have ``summary_share`` of the room, in a chat more, up to ``summary_tokens_least``. With
     ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
-    summaries' room; each takes ``fresh_share`` of what is left of it. ``closing`` adds a sentence that says what the
-    text above it is. With ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a
-    model is asked once for as many tokens as lie between trigger and target; for fewer the summary is extracted.
+    summaries' room. ``closing`` adds a sentence that says what the text above it is. With ``by_compressor`` a manager
+    has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for as many tokens as lie between
+    trigger and target; for fewer the summary is extracted.
     """
 
     name: ClassVar[str] = "fold"
@@ -60,7 +60,6 @@ class FoldOptions:
     index_tokens_max: int = 8_000
     index_share: float = 0.3
     standing_share: float = 0.0
-    fresh_share: float = 0.4
     tool_chars_max: int = 2_000
     prompt_chars_max: int = 200_000
     prompt_tokens_max: int = 100_000
@@ -96,10 +95,14 @@ LEAST_PART = 6
 FORCED_TOKENS_MIN = 160
 # However tight it is, a part of what is left stays free for the next step.
 TIGHT_SHARE = 0.8
-# The share of a small room that summaries may take to have their least.
+# In a room of fewer tokens the newest steps need what a longer record would take, and the next fold is near.
+SMALL_ROOM_TOKENS = 1_500
 SMALL_ROOM_SHARE = 0.3
+FRESH_SHARE = 0.6
 # In a chat every message is words, and nothing but the record keeps them; what a tool returned can be had again.
 CHAT_ROOM_SHARE = 0.5
+# In a larger room a longer record would crowd the conversation out.
+CHAT_SHARE = 0.25
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # The weight of a token of an earlier record, and of a tool's output, beside one of a message when spans share the room.
@@ -115,9 +118,10 @@ def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Seque
 
 
 def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int:
-    """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
-    small = CHAT_ROOM_SHARE if is_chat else SMALL_ROOM_SHARE
-    return max(int(room * share), min(fold.summary_tokens_least, int(room * small)))
+    """Return a share of a room: in a small chat more, because nothing else keeps its words."""
+    if is_chat:
+        return max(int(room * min(share, CHAT_SHARE)), min(fold.summary_tokens_least, int(room * CHAT_ROOM_SHARE)))
+    return int(room * (min(share, SMALL_ROOM_SHARE) if room < SMALL_ROOM_TOKENS else share))
 
 
 def share_room(
@@ -133,10 +137,8 @@ def share_room(
     is_chat = not _has_tools(view)
     part = min(part_of(fold, lasting + standing, share, is_chat=is_chat), tokens_max)
     wanted = min(part - standing, int(room * TIGHT_SHARE))
-    if fold.stands(goal):
-        # Most of the room is left for the folds to come.
-        fresh = max(fold.fresh_share, fold.standing_share) if is_chat else fold.fresh_share
-        wanted = max(int(wanted * fresh), min(wanted, FRESH_TOKENS_MIN))
+    if fold.stands(goal) and not is_chat and lasting + standing < SMALL_ROOM_TOKENS:
+        wanted = max(int(wanted * FRESH_SHARE), min(wanted, FRESH_TOKENS_MIN))
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
     recent = _count_recent(view, runs, (goal.target - fixed) // 2)
     fair = goal.target - fixed - recent

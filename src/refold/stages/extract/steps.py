@@ -127,7 +127,9 @@ def _write_run(run: Sequence[Action], language: Language) -> str:
     shown = merge_alike([one.brief_arguments for one in run])
     if len(shown) > 1:
         pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
-        shown = list(dict.fromkeys(" → ".join(filter(None, pair)) for pair in pairs))
+        # What came of a call says little where its arguments are too long to be shown.
+        told = (" → ".join(filter(None, pair)) for pair in pairs if pair[0].strip("…, "))
+        shown = list(dict.fromkeys(told))
     shown = [one for one in shown if one.strip("…, ")]
     line = f"{neutralise(action.tool)}{times}"
     # Arguments of one call are separated by commas.
@@ -218,7 +220,7 @@ def _shorten(text: str, chars_max: int) -> str:
 def cut_line(line: str, most: int) -> str:
     """Cut a line between words, so that no half of a path or an address looks like a whole one."""
     space = line.rfind(" ", most // 3, most + 1)
-    return f"{line[:space]}…" if space > 0 else f"{line[:most]} …"
+    return f"{line[:space].rstrip(' :,;')}…" if space > 0 else f"{line[:most]} …"
 
 
 def tell_files(actions: Sequence[Action], language: Language) -> Iterator[Line]:

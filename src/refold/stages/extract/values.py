@@ -89,6 +89,11 @@ _EXTENSION = (
 _PATH = lazy_regex(
     rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
 )
+# An attribute whose name is also an extension: client.db and Response.json are no files.
+_ATTRIBUTE = lazy_regex(
+    r"(?:self|cls|this|req|res|request|response|client|answer|result|app|ctx|session|[A-Z][a-z]+(?:[A-Z][a-z]+)*)"
+    r"\.(?:json|db|log|env)"
+)
 _TREE = lazy_regex(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
 # Two words around a slash are more often a choice than a folder.
 _PAIR = lazy_regex(r"[A-Za-z-]+/[A-Za-z-]+")
@@ -125,6 +130,7 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("id", _CODE),
     ("id", _GROUPED),
     ("id", _KEYED),
+    ("identifier", _ATTRIBUTE),
     ("file", _PATH),
     ("file", _TREE),
     ("identifier", _SCOPED),
