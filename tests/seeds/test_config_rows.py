@@ -284,8 +284,7 @@ def test_s3_9_the_settings_show_the_threshold_as_a_percentage(
     (tmp_path / "refold.yaml").write_text(f"preset: {preset}\n")
     with ContextCompressionManager(load_config(tmp_path, environ={}), tmp_path) as manager:
         sheet = read_sheet(SimpleNamespace(manager=manager, tenant=""))  # type: ignore[arg-type]
-        setting = sheet.find("trigger_ratio")
-        assert (setting.name, setting.typed) == (name, shown)
+        assert sheet.settings[name].typed == shown
         screen, console = make_screen()
         with ScriptedProvider("fine") as provider:
             show_config(make_chat(provider, manager), screen, "")
