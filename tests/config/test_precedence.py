@@ -108,6 +108,7 @@ def test_the_users_file_follows_the_xdg_rule() -> None:
         ("- 1\n- 2\n", ["refold.yaml:1", "name: value"]),
         ("just words", ["refold.yaml:1"]),
         ("compression: 3\n", ["refold.yaml:1", "must be a block"]),
+        ("base: &base {compression: 3}\n<<: *base\n", ["refold.yaml", "must be a block"]),
         ("window: 8000\n\nretenton_count: 5\n", ["refold.yaml:3", "did you mean 'retention_count'?"]),
         ("compression:\n  fold:\n    keep_turn: 5\n", ["refold.yaml:3", "did you mean 'fold.keep_turns'?"]),
         ("compression:\n  window: 1\n  threshold_tokens: lots\n", ["refold.yaml:3", "threshold_tokens is 'lots'"]),

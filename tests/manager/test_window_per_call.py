@@ -48,3 +48,30 @@ def test_a_window_without_a_reserve_leaves_room_by_the_settings_rule(manager):
 def test_a_window_that_is_none_is_refused(manager, limits):
     with pytest.raises(ConfigError):
         manager.prepare_context_sync("s", make_talk(1), **limits)
+
+
+def ask(max_tokens):
+    return {"model": "claude-sonnet-4-5", "max_tokens": max_tokens, "messages": make_talk(1)}
+
+
+@pytest.mark.parametrize("limit", [-1, 0, True, "500", None])
+def test_a_body_whose_max_tokens_is_no_limit_gets_the_usual_reserve(manager, limit):
+    usual = manager.prepare_context_sync("s", make_talk(1), model="claude-sonnet-4-5").report.budget
+    assert manager.prepare_context_sync("t", ask(limit)).report.budget == usual
+    assert manager.session("u").prepare(ask(limit)).report.budget == usual
+
+
+def test_a_session_and_its_manager_leave_the_same_room_for_a_short_answer(manager):
+    short = manager.prepare_context_sync("s", ask(1_000)).report.budget
+    assert manager.session("t").prepare(ask(1_000)).report.budget == short
+    usual = manager.prepare_context_sync("u", make_talk(1), model="claude-sonnet-4-5").report.budget
+    assert short.hard > usual.hard
+
+
+def test_a_short_answer_does_not_lower_a_reserve_in_the_settings_and_a_long_one_raises_it(tmp_path):
+    with ContextCompressionManager(CompressionConfig(window=200_000, reserve=30_000), tmp_path) as manager:
+        stated = manager.prepare_context_sync("s", make_talk(1), model="claude-sonnet-4-5").report.budget
+        assert manager.prepare_context_sync("t", ask(1_000)).report.budget == stated
+        assert manager.session("u").prepare(ask(1_000)).report.budget == stated
+        assert manager.session("v").prepare(ask(60_000)).report.budget.hard < stated.hard
+        assert manager.session("w", window=8_000).prepare(ask(1_000)).report.budget.window == 8_000

@@ -19,8 +19,9 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
 from refold.server.body import VALUES_MAX
 from refold.server.cut import choose_by_size, shorten, trim
-from refold.server.overflow import LimitKey
+from refold.server.overflow import NO_LIMITS, LimitKey
 from refold.server.wires import CHAT, RESPONSES
+from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed
 from refold.testing import find_violations
 from tests.effort import first_of
 from tests.hostile.patterns import find_growth
@@ -377,3 +378,15 @@ def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
     assert rig.post("openai-responses", chained).status_code == 200
     assert len(readers) == 2
     assert all(re.fullmatch(r"refold-thread_\d+", name) for name in readers), readers  # Threads of the executor.
+
+
+async def test_trimming_has_a_time_of_its_own_when_the_time_to_prepare_is_over():
+    workers = BodyWorkers(0.001)
+    job = PrepareJob("", CompressionConfig(), "", None, NO_LIMITS)
+    body = json.dumps({"messages": [{"role": "user", "content": "now?"}]}).encode()
+    try:
+        with pytest.raises(WorkerFailed):
+            await workers.run("cut", "", CHAT, body, job=job)
+        assert (await workers.run("trim", "", CHAT, body, job=job)).written is None
+    finally:
+        workers.close()

@@ -105,7 +105,7 @@ def load_block(
         if path is None or not os.path.lexists(path) or path.name == "x-agent.yaml":
             continue
         settings, places, place = _read_places(path)
-        for key, value in _read_block(settings, places, block).items():
+        for key, value in _read_block(settings, block, places.get(block, place)).items():
             found[str(key)] = (value, places.get(f"{block}.{key}", place))
     for variable, name in variables.items():
         if text := taken.get(variable, "").strip():
@@ -142,13 +142,13 @@ def project_file(workspace: str | Path | None = None) -> Path | None:
     return None
 
 
-def _read_block(settings: Mapping[object, object], places: Mapping[str, str], block: str) -> dict[object, object]:
-    """Return a block of a file; raise ConfigError if it is not one."""
+def _read_block(settings: Mapping[object, object], block: str, place: str) -> dict[object, object]:
+    """Return a block of a file; raise ConfigError, which names the place, if it is not one."""
     inner = settings.get(block)
     if inner is not None and not isinstance(inner, dict):
         raise ConfigError(
             "{place}: {block} must be a block of settings, not {shown}",
-            place=places[block],
+            place=place,
             block=block,
             shown=show(inner),
         )
@@ -160,7 +160,7 @@ def _read_file(layer: LayerName, path: Path | None) -> list[Layer]:
     if path is None or not os.path.lexists(path):
         return []
     settings, places, place = _read_places(path)
-    block = _read_block(settings, places, BLOCK)
+    block = _read_block(settings, BLOCK, places.get(BLOCK, place))
     inner_places = {name.removeprefix(f"{BLOCK}."): at for name, at in places.items() if name.startswith(f"{BLOCK}.")}
     inner = read_layer(layer, block, place, inner_places)
     if path.name == "x-agent.yaml":

@@ -128,7 +128,9 @@ def read_output_limit(body: object) -> int | None:
     """Return how many tokens a request body asks for its answer at most; None if it does not say."""
     if not isinstance(body, Mapping):
         return None
-    return next((body[name] for name in _OUTPUT_FIELDS if isinstance(body.get(name), int)), None)
+    given = (body.get(name) for name in _OUTPUT_FIELDS)
+    # Local servers take -1 for "without a limit".
+    return next((one for one in given if isinstance(one, int) and not isinstance(one, bool) and one > 0), None)
 
 
 def read_intake(messages: object, codec: Codec | None = None) -> Intake:

@@ -215,10 +215,12 @@ class LedgerFile:
             opened = None
         if opened is None or opened.is_closed:
             opened = OpenedFile(self._open(), identify_file(self.path))
-            self._own.opened, self._own.thread = opened, _Thread()
+            # Another thread may close the file meanwhile, which replaces ``_own``.
+            own, thread = self._own, _Thread()
+            own.opened, own.thread = opened, thread
             self._opened.add(opened)
             # A connection also closes when its thread ends.
-            weakref.finalize(self._own.thread, _end_connection, weakref.ref(self), opened).atexit = False
+            weakref.finalize(thread, _end_connection, weakref.ref(self), opened).atexit = False
         elif opened.file_id != identify_file(self.path):
             raise LedgerError(
                 "{path} was moved or deleted while it was open; put it back, or start again", path=self.path

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from refold.config.values import window_of
+from refold.config.values import follow_output, window_of
 from refold.errors import ConfigError, ContextOverflow, LedgerError
 from refold.formats import Codec, MessageSource, ModelReply
 from refold.formats.intake import read_output_limit, read_reply
@@ -399,11 +399,15 @@ class ManagedSession:
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
         chosen = {**own, **{name: value for name, value in options.items() if value is not None and value != []}}
         wanted = read_output_limit(messages)
+        config = self.manager.config
         if wanted is not None and chosen["reserve"] is None:
-            # The answer needs its room beside the request, but never more than half of the window.
+            # A long answer needs its room beside the request, but never more than half of the window. A short one
+            # leaves the reserve of the settings as it is, unless that was made for a larger window.
             info = model_info(str(chosen["model"] or messages.get("model") or ""))
-            window = chosen["window"] or window_of(self.manager.config, info.name) or info.window
-            chosen["reserve"] = min(wanted, window // 2)
+            window = chosen["window"] or window_of(config, info.name) or info.window
+            stated = config.reserve if config.reserve is not None and config.reserve < window else 0
+            longer = max(stated, min(wanted, window // 2))
+            chosen["reserve"] = follow_output(config, info.name, wanted, window) or longer
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
             # A smaller window that the provider stated overrides the caller's.

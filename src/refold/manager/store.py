@@ -284,7 +284,8 @@ class Keeper:
             window, reserve = read_window(row.settings, model)
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
-        config, budgets, key = self.config, self._budgets, (model, counter.margin, window, reserve)
+        # In this order: ``configure`` sets the budgets last, so no budget of old settings is kept among the new.
+        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve)
         budget = budgets.get(key)
         if budget is None:
             if len(budgets) > BUDGETS_MAX:

@@ -142,12 +142,13 @@ async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, req
     """Read enough of an answer to see whether the request was too long; ``request`` is the request's body."""
     try:
         if response.status in _MAY_OVERFLOW:
-            head = b""
+            pieces = bytearray()
             async with asyncio.timeout(stall_s):
                 async for chunk in response.content.iter_any():
-                    head += chunk
-                    if len(head) > ERROR_BYTES_MAX:
-                        return Look(head)
+                    pieces += chunk
+                    if len(pieces) > ERROR_BYTES_MAX:
+                        return Look(bytes(pieces))
+            head = bytes(pieces)
             return Look(head, await _classify(response.status, _decode(head, response), request))
         if response.status == 200 and response.content_type == "text/event-stream":
             head = await _read_first_event(response)

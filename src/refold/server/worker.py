@@ -181,7 +181,8 @@ class BodyWorkers:
 
         A process that fails is killed.
         """
-        seconds = min(READ_S_MAX, self._seconds_max) if kind in ("read", "trim") else self._seconds_max
+        limits = {"read": min(READ_S_MAX, self._seconds_max), "trim": READ_S_MAX}  # Trimming is the last resort.
+        seconds = limits.get(kind, self._seconds_max)
         turn = self._tenants.setdefault(tenant, asyncio.Lock())
         try:
             async with turn, self._hold() as process:
