@@ -5,6 +5,7 @@ import json
 import pytest
 
 from refold.errors import ContextOverflow
+from refold.server import body as server_body
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
 from refold.testing import fail, say
 from refold.testing.provider_rules import count_input
@@ -67,6 +68,19 @@ def test_the_room_for_the_answer_is_left_alone_where_a_smaller_context_helps(sta
     assert answer.status_code == 200, answer.text
     assert json.loads(rig.provider.requests[-1].body)["max_tokens"] == 64_000
     assert "x-refold-max-tokens" not in answer.headers
+
+
+def test_a_refused_request_whose_history_cannot_be_read_again_is_sent_cut(start, monkeypatch):
+    rig = start(config={"window": 400_000}, window=12_000)
+    messages = make_dialog(6)
+    assert rig.post("openai-chat", make_body("openai-chat", messages)).status_code == 200
+    messages += [{"role": "assistant", "content": "Done."}, *make_dialog(8)]
+    # The new messages are within the limit, and all of them together are not.
+    monkeypatch.setattr(server_body, "VALUES_MAX", 300)
+    answer = rig.post("openai-chat", make_body("openai-chat", messages))
+    assert answer.status_code == 200, answer.text
+    assert len(rig.provider.requests) > 2, "it was refused first"
+    assert answer.headers["x-refold-reason"].startswith("trimmed"), answer.headers
 
 
 @pytest.mark.parametrize("wire", first_of(("openai-responses", "anthropic", "openai-chat"), 1))

@@ -264,8 +264,7 @@ class Preparer:
         assert request is not None, "only a prepared request can be prepared again"
         manager = self.manager
         await self.reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
-        whole = await self._read_whole(session, request, original)
-        again = await self._run_bounded(Attempt(session, whole, limits, original))
+        again = await self._run_bounded(Attempt(session, request, limits, original))
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
     def _prepare_now(self, attempt: Attempt) -> Outgoing | None:
