@@ -170,6 +170,8 @@ class SessionBusy(LedgerError):
 class ChangeRefused(LedgerError):
     """The ledger refuses a change although nothing else changed the session; trying again will not help."""
 
+    http_status = 500  # Clients repeat a request that was answered with 503.
+
 
 class LawBroken(RefoldError):
     """A law of the engine does not hold: a bug of ours, never the caller's."""

@@ -8,7 +8,7 @@ import pytest
 
 from refold.config import CompressionConfig
 from refold.conversation.reason import read_reason
-from refold.errors import LedgerError
+from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager, batch
 from refold.server import app
@@ -242,3 +242,7 @@ def test_when_there_is_no_time_to_compress_only_the_newest_steps_are_sent_and_th
         before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
         assert after <= 7_000 < before
     assert len(rig.provider.requests) == 4
+
+
+def test_a_change_that_trying_again_will_not_help_is_no_503():
+    assert (LedgerError.http_status, SessionBusy.http_status, ChangeRefused.http_status) == (503, 503, 500)

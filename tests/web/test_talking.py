@@ -63,6 +63,22 @@ async def test_a_run_stores_what_it_says_and_holds_nothing_back(
     assert [one.role for one in manager.ledger.list_messages("chat")] == ["user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.parametrize(("session_id", "is_told"), [("chat", True), ("@acme/chat", False)])
+async def test_a_ledger_that_cannot_be_read_is_named_to_the_operator_and_not_to_a_tenant(
+    tmp_path: Path, provider: ScriptedProvider, session_id: str, *, is_told: bool
+) -> None:
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        manager.append(session_id, [{"role": "user", "content": "hello"}])
+    ledger = next(tmp_path.rglob("*.db"))
+    ledger.write_bytes(b"no database at all" * 1_000)
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        talk = ChatRoom(session_id)
+        talk.start(manager, choose(provider), "and now?")
+        await finish(talk)
+    assert talk.problem
+    assert (ledger.name in talk.problem) == is_told
+
+
 async def test_a_second_message_waits_for_the_first(
     room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:

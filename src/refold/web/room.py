@@ -31,6 +31,8 @@ from refold.llm.choose import DEFAULT_MODELS
 from refold.llm.openai import NAME as LOCAL_NAME
 from refold.llm.openai import LocalModel, find_local_model
 from refold.manager import ContextCompressionManager
+from refold.server.api.interface import show_error
+from refold.server.session_lookup import TENANT_MARK
 from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
@@ -277,7 +279,8 @@ class ChatRoom:
         except asyncio.CancelledError:
             self.live.note = ("chat.stopped", {})
         except RefoldError as error:
-            self.problem = str(error)[:1_000]
+            tenant = self.session_id[1:].partition("/")[0] if self.session_id.startswith(TENANT_MARK) else ""
+            self.problem = show_error(error, tenant)[:1_000]
             if isinstance(error, ConfigError) and not is_begun:
                 self.refused = prompt
         except Exception as error:

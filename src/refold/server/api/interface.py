@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from starlette.exceptions import HTTPException
 
 from refold import __version__
-from refold.errors import FormatError, LedgerError, RefoldError
+from refold.errors import ChangeRefused, FormatError, LedgerError, RefoldError, SessionBusy
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.manager.status import read_client, read_parent, read_title
@@ -141,7 +141,7 @@ def _list_faults(error: ValidationError | RequestValidationError) -> str:
 
 def show_error(error: RefoldError, tenant: str) -> str:
     """Return the message of an error for a caller. Files and servers of the ledger are named to the operator alone."""
-    if tenant and type(error) is LedgerError:
+    if tenant and isinstance(error, LedgerError) and not isinstance(error, SessionBusy | ChangeRefused):
         return "the ledger cannot be read or written now; the operator of this gateway has to look at it"
     return str(error)
 
