@@ -32,7 +32,7 @@ from refold.stages.verify import SIZE_SHARE_MAX
 class FoldOptions:
     """``keep_*`` counts say what stays; without them the goal's target does.
 
-    Summaries may have ``summary_share`` of the room, in a chat more, up to ``summary_tokens_least``. With
+    Summaries may have ``summary_share`` of the room, in a chat at most a quarter, but ``summary_tokens_least``. With
     ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
     summaries' room. ``closing`` adds a sentence that says what the text above it is. With ``by_compressor`` a manager
     has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for as many tokens as lie between
@@ -118,7 +118,7 @@ def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Seque
 
 
 def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int:
-    """Return a share of a room: in a small chat more, because nothing else keeps its words."""
+    """Return a share of a room: in a chat at most a quarter, in a small one more, as nothing else keeps its words."""
     if is_chat:
         return max(int(room * min(share, CHAT_SHARE)), min(fold.summary_tokens_least, int(room * CHAT_ROOM_SHARE)))
     return int(room * (min(share, SMALL_ROOM_SHARE) if room < SMALL_ROOM_TOKENS else share))
