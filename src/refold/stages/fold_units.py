@@ -32,11 +32,11 @@ from refold.stages.verify import SIZE_SHARE_MAX
 class FoldOptions:
     """``keep_*`` counts say what stays; without them the goal's target does.
 
-    Summaries may have ``summary_share`` of the room, in a chat at most a quarter, but ``summary_tokens_least``. With
-    ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
-    summaries' room. ``closing`` adds a sentence that says what the text above it is. With ``by_compressor`` a manager
-    has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for as many tokens as lie between
-    trigger and target; for fewer the summary is extracted.
+    Summaries may have ``summary_share`` of the room. In a chat it is at most a quarter, or ``summary_tokens_least``
+    where that is more. With ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they
+    fill that share of the summaries' room. ``closing`` adds a sentence that says what the text above it is. With
+    ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for
+    as many tokens as lie between trigger and target; for fewer the summary is extracted.
     """
 
     name: ClassVar[str] = "fold"
