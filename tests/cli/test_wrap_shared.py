@@ -98,6 +98,7 @@ def test_two_wraps_at_once_count_their_own_requests(rig: Rig, shell: Shell) -> N
     assert len(rig.provider.requests) == 5
 
 
+@pytest.mark.slow
 def test_a_gateway_that_ends_in_the_middle_is_named_at_the_end(shell: Shell, tmp_path: Path) -> None:
     with ScriptedProvider("ok") as provider:
         serve = [sys.executable, "-m", "refold", "serve", "-w", "work", "--port", "0", "--quiet"]

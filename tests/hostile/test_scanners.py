@@ -130,7 +130,7 @@ def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[d
     assert faults == {}
 
 
-@pytest.mark.parametrize("scan", [find_words, find_values])
+@pytest.mark.parametrize("scan", [pytest.param(find_words, marks=pytest.mark.slow), find_values])
 def test_long_words_are_not_kept_in_memory(scan: Callable[[str], object]) -> None:
     scan("warm up")
     gc.collect()

@@ -222,6 +222,7 @@ def test_a_format_that_is_named_holds_for_every_message(tmp_path: Path) -> None:
     assert manager.status("s1").wire == "openai-chat"
 
 
+@pytest.mark.slow
 def test_a_manager_that_opens_the_session_later_decides_as_the_one_that_stayed(tmp_path: Path) -> None:
     """Carry and unsent messages are in the ledger: what comes next is announced and done alike."""
     config = CompressionConfig(window=30_000)

@@ -175,6 +175,7 @@ def post_greeting(port: int, host: str) -> int:
         return error.code
 
 
+@pytest.mark.slow
 async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
     fill(tmp_path)
     with socket.socket() as free:

@@ -14,6 +14,8 @@ from refold.replay.run import ReplayJob, Terms, run_jobs
 from tests.effort import first_of
 from tests.replay.files import agent_messages
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = Path("/usr/bin/chromium")
 PRESETS = ("raw", "last-n", "default")
 

@@ -282,6 +282,7 @@ def test_trimming_a_malformed_request_is_linear_and_makes_it_fit(kind):
     assert find_growth(lambda size: trim_it(len(size)), lambda chars: "x" * (40 * chars)) == ""
 
 
+@pytest.mark.slow
 def test_a_request_that_cannot_be_compressed_is_trimmed_beside_the_event_loop(start):
     rig = start(config=SMALL, settings={"prepare_s_max": 60.0})
     messages = [{"role": "user", "content": [[1] * 900] * 900}, {"role": "user", "content": "now?"}]
@@ -304,6 +305,7 @@ def test_small_dialogs_start_no_process(start):
     assert rig.application.preparer._workers.started == 0
 
 
+@pytest.mark.slow
 def test_a_large_request_of_the_sidecar_is_compressed_in_a_worker_process(start):
     rig = start(config=SMALL, settings=LARGE)
     messages = make_large()

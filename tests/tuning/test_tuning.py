@@ -113,6 +113,7 @@ def test_nothing_to_learn_from_is_said_and_nothing_is_written(shell: Shell) -> N
     assert not (shell.folder / "refold.yaml").exists()
 
 
+@pytest.mark.slow
 def test_the_command_proposes_and_changes_nothing_unless_asked(shell: Shell) -> None:
     fill(shell.folder).close()
     settings = "".join(f"{name}: {value}\n" for name, value in WASTEFUL.items()) + "economic: off\n"

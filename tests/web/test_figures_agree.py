@@ -169,6 +169,7 @@ def test_the_timeline_of_an_imported_session_counts_as_its_gauge_does(
         assert moments[0].tokens == moments[0].tokens_raw, "nothing had been shortened before the first answer"
 
 
+@pytest.mark.slow
 def test_a_process_that_only_watches_expects_the_next_compression_where_the_others_do(
     tmp_path: Path, empty_home: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_list_shows_titles_names_and_models_as_text(browser: Browser, url: s
     assert page.evaluate("!document.querySelector('.q-dialog iframe, .q-dialog img, .q-dialog script')")
 
 
+@pytest.mark.slow
 def test_messages_calls_results_and_pictures_are_text_in_every_look(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}session?name=plain")
     page.locator(".turn").first.wait_for()
