@@ -38,6 +38,9 @@ def list_values(messages: list[dict[str, Any]]) -> list[str]:
     [
         ("see src/app/server.py:12:4: error", "src/app/server.py", "file"),
         ("wrote /etc/nginx/nginx.conf.", "/etc/nginx/nginx.conf", "file"),
+        ("tail app.log and result.json", "app.log", "file"),
+        ("saved response.json beside session.db", "response.json", "file"),
+        ("row = client.db", "client.db", "identifier"),
         ("run tests/test_a.py::TestA::test_b now", "tests/test_a.py::TestA::test_b", "file"),
         ("reservation XEWRD9 is yours", "XEWRD9", "id"),
         ("user mia_li_3668", "mia_li_3668", "id"),

@@ -89,10 +89,9 @@ _EXTENSION = (
 _PATH = lazy_regex(
     rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
 )
-# An attribute whose name is also an extension: client.db and Response.json are no files.
+# An attribute whose name is also an extension: client.db and Response.json are not files, but app.log is.
 _ATTRIBUTE = lazy_regex(
-    r"(?:self|cls|this|req|res|request|response|client|answer|result|app|ctx|session|[A-Z][a-z]+(?:[A-Z][a-z]+)*)"
-    r"\.(?:json|db|log|env)"
+    r"(?:self|cls|this|req|res|request|client|ctx|Request|Response|Client|Session)\.(?:json|db|log|env)"
 )
 _TREE = lazy_regex(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
 # Two words around a slash are more often a choice than a folder.
