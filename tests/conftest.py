@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,13 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def short_pauses() -> Iterator[None]:
-    """Ask a summariser that failed again at once; the tests of the pauses name their own."""
+    """Retry at once and index without pauses; the tests of the pauses name their own."""
+    from refold.llm.errors import RetryLimits
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("refold.llm.summariser.DELAY_S", 0.01)
+        patch.setattr(RetryLimits.__init__, "__defaults__", astuple(RetryLimits(delay_s=0.01)))
+        patch.setattr("refold.recall.recall.PAUSE_S", 0.0)  # Other threads still get their turn.
+        patch.setattr("refold.recall.upkeep._PAUSE_S", 0.001)
         yield
 
 
@@ -91,6 +96,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(100_000, 50, 50)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave tests over recorded sessions to ``make test-slow``: each repeats on real text what others show on small."""
+    if "shared_data" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)

@@ -28,10 +28,14 @@ def first_of(values: Iterable[Any], quick: int) -> list[Any]:
     ]
 
 
-def each_once(*lists: Iterable[Any]) -> list[Any]:
-    """Return all combinations for a parametrised test: ``make test`` runs as many as show every value once."""
+def each_once(*lists: Iterable[Any], quick_max: int | None = None) -> list[Any]:
+    """Return all combinations for a parametrised test: ``make test`` runs as many as show every value once.
+
+    ``quick_max`` bounds them where a case takes long and the values are shown by other tests.
+    """
     values = [list(one) for one in lists]
-    quick = {tuple(at % len(one) for one in values) for at in range(max(map(len, values)))}
+    cases = [tuple(at % len(one) for one in values) for at in range(max(map(len, values)))]
+    quick = set(cases[:quick_max])
     return [
         pytest.param(
             *(one[at] for one, at in zip(values, places, strict=True)),

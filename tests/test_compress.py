@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ import refold
 from refold.errors import BudgetTooSmall, ConfigError, FormatError, HandleUnknown
 from refold.testing import find_violations
 from tests.convert import to_anthropic, to_responses
-from tests.effort import first_of
+from tests.effort import first_of, is_quick
+
+SESSIONS = Path(__file__).resolve().parents[1] / "examples" / "sessions"
 
 
 def make_talk(turns: int = 12, words: int = 120) -> list[dict[str, Any]]:
@@ -92,7 +95,8 @@ def test_around_the_least_budget_it_fits_or_says_what_cannot_shrink_and_the_figu
         body = to_responses(messages, None)
         messages, system = body["input"], body.get("instructions")
     refused = fitted = 0
-    for budget in (*range(1, 140, 3), *range(140, 2_400, 61)):
+    step = 3 if is_quick() else 1
+    for budget in (*range(1, 140, 3 * step), *range(140, 2_400, 61 * step)):
         try:
             prepared = refold.compress(messages, budget, system=system, format=wire, strict=True)
         except BudgetTooSmall as error:
@@ -119,6 +123,13 @@ def test_a_preview_tells_what_would_be_done_and_changes_nothing() -> None:
     assert preview.report.tokens_after == done.total_tokens < preview.total_tokens
 
 
+def run_seeded(code: str, given: object, seed: str) -> str:
+    """Return what a program prints that gets a value as JSON, in a process with this hash seed."""
+    command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": seed, "PATH": ""}
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True, env=environment)
+    return done.stdout
+
+
 def test_two_processes_with_different_hash_seeds_write_the_same_bytes() -> None:
     messages = make_talk()
     code = (
@@ -128,19 +139,25 @@ def test_two_processes_with_different_hash_seeds_write_the_same_bytes() -> None:
         "    made = refold.compress(messages, 1500, preset=preset)\n"
         "    print(json.dumps(made.messages), [edit.id for edit in made.edits])\n"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            input=json.dumps(messages),
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
-        ).stdout
-        for seed in ("1", "4242")
-    ]
+    runs = [run_seeded(code, messages, seed) for seed in ("1", "4242")]
     assert runs[0] == runs[1]
     assert runs[0].count("\n") == 6
+
+
+def test_a_sentence_weighs_the_same_in_two_processes_with_different_hash_seeds() -> None:
+    """Otherwise two gateways that share a session could write different records of one span."""
+    code = (
+        "import json, sys\n"
+        "from refold.stages.extract.story import Rarity\n"
+        "sentences = json.load(sys.stdin)\n"
+        "rarity = Rarity(sentences)\n"
+        "print([rarity.weigh(sentence) for sentence in sentences])\n"
+    )
+    lines = (SESSIONS / "chat_zh.jsonl").read_text("utf-8").splitlines()
+    sentences = [json.loads(line)["content"] for line in lines]
+    weights = [run_seeded(code, sentences, seed) for seed in ("1", "3")]
+    assert len(json.loads(weights[0])) > 50
+    assert weights[0] == weights[1]
 
 
 def test_a_fold_leaves_no_anthropic_system_message_where_none_is_accepted(tmp_path):

@@ -32,8 +32,9 @@ from remote import Entry, PeerFailed, RemotePeer, Worker  # noqa: E402
 
 from refold.errors import RefoldError  # noqa: E402
 from refold.formats.translate import can_translate, translate_messages  # noqa: E402
-from refold.readers import Session, read_file  # noqa: E402
+from refold.readers.file import read_file  # noqa: E402
 from refold.readers.request_log import read_session  # noqa: E402
+from refold.readers.session import Session  # noqa: E402
 from refold.replay.policy import Allowance, PeerPolicy, Policy, PolicyRoom  # noqa: E402
 from refold.replay.record import SessionRecord, add_probes  # noqa: E402
 from refold.replay.run import replay_session  # noqa: E402

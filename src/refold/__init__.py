@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RateLimited,
         RefoldError,
         SessionBusy,
+        SessionNotFound,
         Unavailable,
     )
     from refold.formats import Codec, MessageSource
@@ -66,6 +67,7 @@ __all__ = [
     "RateLimited",
     "RefoldError",
     "SessionBusy",
+    "SessionNotFound",
     "TokenCounter",
     "Unavailable",
     "__version__",
@@ -101,6 +103,7 @@ _HOMES = {
     "RateLimited": "refold.errors",
     "RefoldError": "refold.errors",
     "SessionBusy": "refold.errors",
+    "SessionNotFound": "refold.errors",
     "TokenCounter": "refold.tokens",
     "Unavailable": "refold.errors",
     "compress": "refold.compressing",

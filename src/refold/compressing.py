@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from refold.budget import Budget, Trigger, flat_budget
+from refold.budget import Budget, flat_budget
 from refold.conversation import because
 from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.reason import Reason
@@ -20,15 +20,7 @@ from refold.formats import Beside, Codec, Intake, detect, parse_messages, place_
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
-from refold.prepared import (
-    Originals,
-    PreparedContext,
-    find_summary,
-    fold_originals,
-    hand_over,
-    note_model,
-    trace_items,
-)
+from refold.prepared import Originals, PreparedContext, find_summary, hand_over, note_model, trace_items
 from refold.stages.stage import check_nothing
 from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
@@ -94,7 +86,7 @@ def compress(
         tools=tools,
         edits=outcome.view.edits,
         report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
-        originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
+        originals=Originals(parsed, outcome.view.edits),
         trace=lambda: trace_items(shown.items, [message.id for message in parsed], intake.raws),
     )
     return hand_over(prepared, intake, tools=given_tools)
@@ -182,9 +174,9 @@ def _choose_budget(
     budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter, *, output_tokens: int | None
 ) -> Budget:
     if budget is None:
-        from refold.config.values import follow_output
+        from refold.config.values import leave_room
 
-        reserve = follow_output(settings, model, output_tokens)
+        reserve = leave_room(settings, model, output_tokens)
         settings = settings if reserve is None else settings.model_copy(update={"reserve": reserve})
         return settings.budget(model_info(model), counter.margin)
     flat = flat_budget(budget)
@@ -205,9 +197,8 @@ def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
 
 
 def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, *, notes: Sequence[Reason]) -> Report:
-    trigger: Trigger = outcome.trigger
     return Report(
-        reason=trigger.reason if trigger.acts else because.FITS(),
+        reason=outcome.trigger.reason if outcome.trigger.acts else because.FITS(),
         counter=counter.name,
         margin=counter.margin,
         budget=room,

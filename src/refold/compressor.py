@@ -18,11 +18,12 @@ from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
 from refold.llm.port import Completes
-from refold.stages.extract.layout import CLOSING
+from refold.stages.extract.layout import CLOSING, neutralise
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.ground import Ground
 from refold.stages.prompts import write_archive_prompt, write_facts_prompt
-from refold.stages.verify import Answer, find_rejection, find_wrong, verify_words
+from refold.stages.summarise import Answer, find_rejection
+from refold.stages.verify import Voices, find_wrong, verify_words
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"
@@ -40,10 +41,7 @@ class CountsMessages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompressionResult:
-    """A compressed conversation: the summary with the recent messages, and what was archived behind it.
-
-    ``by`` says who wrote the summary: "llm", or "extract" for rules. ``error`` says why a model did not.
-    """
+    """A compressed conversation. ``by`` is "llm" or "extract" (rules); ``error`` says why a model did not write it."""
 
     compressed_messages: list[object]
     recent_messages: list[object]
@@ -106,10 +104,15 @@ class ContextCompressor:
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
         ground = Ground.of_messages(archived)
-        stated = [fact for fact in _parse_facts(listed) if find_wrong(fact, ground) is None]
+        voices = Voices.of_messages(archived)
+        stated = [
+            fact
+            for fact in _parse_facts(neutralise(listed))
+            if not (voices.is_borrowed(fact) or find_wrong(fact, ground))
+        ]
         facts = stated or [fact.text for fact in extract.fold.facts]
-        # A sentence that names what nobody said is dropped whole.
-        words = verify_words(summary, ground).text
+        # What names something that nobody said, or passes a tool's words off as a person's, is dropped whole.
+        words = verify_words(neutralise(summary), ground, voices).text
         return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
 
     async def _ask(self, prompt: str, chars_max: int) -> str:

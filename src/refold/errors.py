@@ -10,6 +10,7 @@
     │   ├── RateLimited          wait, then try again
     │   └── Unavailable          time-out, connection lost, 5xx: try again
     ├── LedgerError          the operator: the durable record cannot be read or written; stop
+    │   ├── SessionNotFound      the client: the ledger has no session of this id
     │   ├── SessionBusy          other processes keep changing or holding the session: try again
     │   └── ChangeRefused        the ledger refuses a change although the session is unchanged: verify it
     └── LawBroken            us: a law of the engine does not hold
@@ -36,6 +37,7 @@ __all__ = [
     "RateLimited",
     "RefoldError",
     "SessionBusy",
+    "SessionNotFound",
     "Unavailable",
 ]
 
@@ -88,10 +90,7 @@ class FormatError(RefoldError):
 
 
 class BudgetTooSmall(RefoldError):
-    """The parts that may not shrink are larger than the budget; ``parts`` names each piece and its tokens.
-
-    ``tokens`` is the size of the smallest context there is.
-    """
+    """What may not shrink exceeds the budget: ``parts`` names it, ``tokens`` is the smallest possible context."""
 
     exit_code = 5
     http_status = 413
@@ -161,6 +160,20 @@ class LedgerError(RefoldError):
 
     exit_code = 8
     http_status = 503
+
+
+class SessionNotFound(LedgerError):
+    """The ledger has no session of this id: it was never opened, or it was deleted."""
+
+    http_status = 404
+
+    def __init__(self, session_id: str) -> None:
+        if isinstance(session_id, Sentence):  # A copy is made from the sentence.
+            super().__init__(session_id)
+            return
+        super().__init__(
+            "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id[:80]
+        )
 
 
 class SessionBusy(LedgerError):

@@ -1,14 +1,11 @@
 """Files for people about past sessions: daily memory pages, and the folder ``.compression``.
 
 A daily page is ``memory/YYYY-MM-DD.md``, with front matter once and one section per compression, in Chinese or English.
-An append is atomic and safe between processes: under the folder's lock the page is rewritten and renamed. A page that a
-person wrote or changed is kept and appended to. Text of a session cannot break the layout: it cannot open a heading
-above the fourth level, front matter, or a code fence or HTML block that would swallow later sections, and it cannot
-move a reader's cursor.
+An append is atomic and safe between processes. A person's own changes stay. Text of a session cannot break the layout:
+no heading above the fourth level, no front matter, no open code fence or HTML block, no control characters.
 
-The folder has ``config.json`` and ``summaries.json``, written after each compression and read back: a person's change
-of ``config.json`` takes effect from then on. The ledger is authoritative, so a missing or broken file loses nothing
-else.
+The folder has ``config.json``, in which a person's change takes effect, and ``summaries.json``. The ledger is
+authoritative, so a missing or broken file loses nothing else.
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ from refold.errors import FormatError, LedgerError
 from refold.offload import lock_folder, make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#])")
 _SECTION = re.compile(r"^(?=## )", re.M)
 PAGE_BYTES_MAX = 64 * 1024 * 1024
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -58,10 +56,7 @@ _Entry = TypeVar("_Entry")
 
 
 class WriteTogether(Generic[_Entry]):
-    """Lets threads that change the same file do it together: one writes for all that wait.
-
-    Many sessions fold at the same time, and each would rewrite the page of the day, one after the other.
-    """
+    """Lets threads that rewrite the same file do it together: one writes for all that wait."""
 
     def __init__(self, write_all: Callable[[Sequence[_Entry]], None]) -> None:
         self._write_all = write_all
@@ -210,7 +205,7 @@ def write_entry(entry: Entry) -> str:
 
 def write_heading(session_id: str, language: Language) -> str:
     """Return the heading of a session's section."""
-    shown = re.sub(r"([\\`*_\[\]<>#])", r"\\\1", quiet_line(session_id[:SHOWN_ID_CHARS]))
+    shown = _MARKDOWN.sub(r"\\\1", quiet_line(session_id[:SHOWN_ID_CHARS]))
     return f"## {_WORDS[language][0].format(f'{shown}...')}"
 
 

@@ -1,12 +1,9 @@
 """Files on disk: atomic writes and a lock between processes, and a session's folder of offloaded tool results.
 
-A write goes to a temporary file in the same folder, then fsync, rename, fsync of the folder. A reader sees the old
-content or the new one, even after a crash. A rename replaces a link, not its target. The lock belongs to its process,
-so a crash leaves nothing locked.
-
-An offloaded file is written before an edit names it, and removed when no edit does. A path is used only if it names a
-plain file directly in the session's folder. Links are never followed, neither for the folder nor for a file. A file
-that cannot be removed is reported, not an error: the ledger has the text anyway.
+A write goes to a temporary file, then fsync, rename, fsync of the folder: a reader sees the old content or the new one,
+even after a crash. The lock belongs to its process. An offloaded file is written before an edit names it, and removed
+when no edit does. A path is used only if it names a plain file directly in the session's folder; links are never
+followed. A file that cannot be removed is reported, not an error: the ledger has the text anyway.
 """
 
 from __future__ import annotations

@@ -181,10 +181,7 @@ def _shorten(value: Any) -> Any:
 
 
 def open_telemetry(endpoint: str = "", *, has_metrics: bool = True) -> Telemetry:
-    """Return telemetry that sends to an OTLP endpoint over HTTP, by default to the one in the standard variables.
-
-    The providers are our own: the gateway's libraries do not use them, so their spans are not sent.
-    """
+    """Return telemetry that sends to an OTLP endpoint over HTTP, by default the standard variables' one."""
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -1,13 +1,9 @@
 """Plugins: your own stages and summarisers, installed as a package or registered by a line of code.
 
-Settings name a plugin (``ladder``, ``compact_model: plugin:NAME``). It is looked up among the entry points of installed
-packages and the registered plugins; a settings file can never name a file or module to load. Nothing is looked up
-before a setting names something that is not built in, and nothing is imported before it is used. An unknown name is the
-operator's mistake and raises; a plugin that fails to load is left out, and every report says so.
-
-A plugin's stage runs behind a guard, so that preparing a context always succeeds: exceptions, results that are not
-edits, and edits that break a law are left out, and the report says so. The guard does not help against a plugin that
-never returns or that mutates messages: a stage must be a pure function.
+Settings name a plugin (``ladder``, ``compact_model: plugin:NAME``), never a file or module to load. Nothing is looked
+up before a setting names something that is not built in. An unknown name raises; a plugin that fails to load is left
+out, and every report says so. A plugin's stage runs behind a guard: exceptions, results that are not edits, and edits
+that break a law are left out and reported. It does not help against a stage that never returns or mutates messages.
 """
 
 from __future__ import annotations
@@ -90,10 +86,7 @@ def find_plugins(kind: Kind | None = None) -> list[Plugin]:
 
 
 def make_stage(name: str, options: Mapping[str, object]) -> GuardedStage:
-    """Return a plugin's stage with its options; a stage that fails to load only reports why.
-
-    Raise ConfigError if the stage rejects its options, because the operator wrote them.
-    """
+    """Return a plugin's stage, or one that reports why it did not load; raise ConfigError if it rejects its options."""
     plugin = _find("stage", name)
     try:
         kind = plugin.load()

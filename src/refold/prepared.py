@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,9 +48,9 @@ class PreparedContext:
 class Originals:
     """Every original of a conversation, by handle."""
 
-    def __init__(self, messages: Sequence[Message], folds: Mapping[str, Sequence[Message]] | None = None) -> None:
+    def __init__(self, messages: Sequence[Message], edits: Sequence[Edit] = ()) -> None:
         self._messages = messages
-        self._folds = dict(folds or {})
+        self._folds = [(edit.fold.handle, edit.covers) for edit in edits if edit.fold is not None]
         self._by_digest: dict[str, Message] | None = None
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -63,8 +63,9 @@ class Originals:
         """Return the whole text behind a handle."""
         name = need_handle(handle)
         if name.startswith("f:"):
-            folds = [messages for key, messages in self._folds.items() if key.startswith(name)]
-            return read_behind(name, folds[0] if len(folds) == 1 else ())
+            folds = dict(fold for fold in self._folds if fold[0].startswith(name))
+            covers = frozenset(next(iter(folds.values()))) if len(folds) == 1 else frozenset[str]()
+            return read_behind(name, [message for message in self._messages if message.id in covers])
         if self._by_digest is None:
             self._by_digest = {message.digest: message for message in self._messages}
         prefix = name.removeprefix("m:").partition(".")[0]
@@ -128,14 +129,3 @@ def note_model(model: str | None, window: int, *, is_given: bool = False) -> lis
     if is_given or (model and model_info(model).is_known):
         return []
     return [because.MODEL_UNKNOWN(model=model, window=window) if model else because.MODEL_UNNAMED(window=window)]
-
-
-def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:
-    """Return the messages behind each fold, by its handle."""
-    by_id = {message.id: message for message in messages}
-    folds: dict[str, list[Message]] = {}
-    for edit in edits:
-        if edit.fold is not None:
-            covered = [by_id[message_id] for message_id in edit.covers if message_id in by_id]
-            folds[edit.fold.handle] = covered
-    return folds

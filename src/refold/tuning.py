@@ -47,10 +47,7 @@ MESSAGES_MIN = 8
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting, its bounds, and the values to try; factors multiply the current value.
-
-    ``switch`` names a setting that must be on for this one to matter.
-    """
+    """One setting, its bounds and the values or factors to try; ``switch`` must be on for it to matter."""
 
     name: str
     least: float
@@ -116,10 +113,7 @@ class TuningStep:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The result of a search: ``changes`` is empty if the current settings are best.
-
-    ``steps`` say how each change was found: in order, one knob at a time.
-    """
+    """The result of a search: its ``changes``, none if the current settings are best, and the ``steps`` to them."""
 
     sessions: int
     requests: int

@@ -13,10 +13,13 @@ from refold.llm.anthropic import AnthropicModel
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatModel
 from refold.testing import ScriptedProvider, find_violations
+from tests.effort import first_of
 
 FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=60.0, tool_timeout_s=60.0)
 WIRES = ("openai-chat", "anthropic")
 both = pytest.mark.parametrize("wire", WIRES)
+# Where the wire hardly matters, `make test` shows it on one of them.
+one_first = pytest.mark.parametrize("wire", first_of(reversed(WIRES), 1))
 
 
 def make_model(provider: ScriptedProvider, wire: str = "openai-chat", name: str = "", **more: Any) -> ChatModel:

@@ -11,7 +11,7 @@ from refold.errors import BudgetTooSmall, ContextOverflow
 from refold.ledger.codec import load_json
 from refold.testing import RecordedRequest, ScriptedModel, ScriptedProvider, ScriptedUsage, fail, say
 from refold.testing.provider_rules import count_input
-from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
+from tests.agent.talking import check_stored, make_agent, make_manager, one_first, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
@@ -33,7 +33,7 @@ def digests(requests: list[RecordedRequest]) -> list[bytes]:
     return [request.body for request in requests]
 
 
-@both
+@one_first
 async def test_a_window_of_a_third_is_found_out_told_and_remembered(wire: str, tmp_path: Path) -> None:
     third = WINDOW // 3
     with (
@@ -63,7 +63,7 @@ async def test_a_window_of_a_third_is_found_out_told_and_remembered(wire: str, t
         assert len(provider.requests) == 1  # Known from the start: nothing was refused.
 
 
-@both
+@one_first
 async def test_recovery_asks_no_model_and_the_summariser_is_back_afterwards(wire: str, tmp_path: Path) -> None:
     llm = ScriptedModel("A summary of it all, in a few words.")
     with (
@@ -81,7 +81,7 @@ async def test_recovery_asks_no_model_and_the_summariser_is_back_afterwards(wire
         assert not any("Sum" in request.prompt for request in provider.requests)
 
 
-@both
+@one_first
 async def test_recovery_does_not_wait_for_a_summary_that_is_being_written(wire: str, tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -104,7 +104,7 @@ async def test_recovery_does_not_wait_for_a_summary_that_is_being_written(wire: 
         check_stored(manager, wire)
 
 
-@both
+@one_first
 async def test_a_refused_request_is_never_sent_again_unchanged(wire: str, tmp_path: Path) -> None:
     refusal = fail(400, "prompt is too long")
     with ScriptedProvider(refusal) as provider, make_manager(tmp_path, window=WINDOW, economic=False) as manager:
@@ -152,7 +152,7 @@ async def test_what_cannot_shrink_is_named_and_the_session_goes_on(tmp_path: Pat
         check_stored(manager, "openai-chat")
 
 
-@both
+@one_first
 async def test_length_near_the_window_compresses_and_asks_again(wire: str, tmp_path: Path) -> None:
     cut = say("half an", finish_reason="length", usage=ScriptedUsage(WINDOW - 500, 500))
     with (

@@ -13,14 +13,14 @@ import pytest
 from refold.agent.events import Compressing, Finished, TextDelta, ToolStarted, Warned
 from refold.agent.loop import LOST, find_pending
 from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, drip, hang, say
-from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
+from tests.agent.talking import check_stored, make_agent, make_manager, one_first, pick, run_all
 from tests.agent.test_overflow import write_history
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
 
 
-@both
+@one_first
 async def test_stopped_while_the_answer_comes_in_it_keeps_what_was_said(wire: str, tmp_path: Path) -> None:
     script = [drip("one two three four five six seven eight nine ten " * 5, pause_s=0.03), say("resumed")]
     with ScriptedProvider(script) as provider, make_manager(tmp_path) as manager:
@@ -36,7 +36,7 @@ async def test_stopped_while_the_answer_comes_in_it_keeps_what_was_said(wire: st
         assert pick(await run_all(agent, "go on"), Finished)[0].text == "resumed"
 
 
-@both
+@one_first
 async def test_cancelled_before_the_first_word_it_can_go_on(wire: str, tmp_path: Path) -> None:
     with ScriptedProvider([hang(120), say("later")]) as provider, make_manager(tmp_path) as manager:
         agent = make_agent(provider, manager, wire)
@@ -50,7 +50,7 @@ async def test_cancelled_before_the_first_word_it_can_go_on(wire: str, tmp_path:
         assert pick(await run_all(agent, "again"), Finished)[0].text == "later"
 
 
-@both
+@one_first
 async def test_cancelled_while_tools_run_every_call_has_a_result(wire: str, tmp_path: Path) -> None:
     quick_ended = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_cancelled_while_tools_run_every_call_has_a_result(wire: str, tmp_
         assert pick(await run_all(agent, "go on"), Finished)[0].text == "ok"
 
 
-@both
+@one_first
 async def test_cancelled_during_a_compression_it_is_made_whole_or_not_at_all(wire: str, tmp_path: Path) -> None:
     class Slow:
         async def complete(self, prompt: str) -> object:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.remote import Entry, PeerFailed, RemotePeer, Worker
 from refold.budget import Budget, Tariff
-from refold.readers import Session
+from refold.readers.session import Session
 from refold.replay.policy import PeerPolicy
 from refold.replay.run import replay_session
 from refold.tokens import CacheRules, counter_for

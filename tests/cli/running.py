@@ -6,13 +6,16 @@ command's time to make its commands, so they are made once.
 
 import io
 import os
+import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from typer.main import get_command
 
@@ -40,9 +43,23 @@ class Shell:
     folder: Path
 
     def refold(self, *args: str, stdin: bytes | None = None, **environment: str) -> Ran:
-        with replace_process(args, stdin or b"", self.folder, self.make_environment(environment)) as (out, err):
+        streams = io.BytesIO(stdin or b""), io.BytesIO(), io.BytesIO()
+        with replace_process(args, streams, self.folder, self.make_environment(environment)):
             code = run_to_end(make_commands())
-        return Ran(code, out.getvalue(), err.getvalue().decode("utf-8", "replace"))
+        return Ran(code, streams[1].getvalue(), streams[2].getvalue().decode("utf-8", "replace"))
+
+    def show(self, *args: str, columns: int = 80, typed: str = "", **environment: str) -> tuple[int, str]:
+        """Run a command on a terminal, with what a person types; return its exit code and all that was printed."""
+        given = {"TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
+        with (
+            open_terminal(typed) as (streams, printed),
+            replace_process(args, streams, self.folder, self._alone(given)),
+        ):
+            code = run_to_end(make_commands())
+        return code, b"".join(printed).decode("utf-8").replace("\r\n", "\n")
+
+    def _alone(self, given: dict[str, str]) -> dict[str, str]:
+        return {"HOME": str(self.folder / "home"), "LC_ALL": "C.UTF-8", **given}
 
     def write(self, name: str, content: str | bytes) -> Path:
         path = self.folder / name
@@ -83,24 +100,52 @@ class ProcessShell(Shell):
         return Ran(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
 
 
+Streams = tuple[BinaryIO, BinaryIO, BinaryIO]
+
+
+@contextmanager
+def open_terminal(typed: str) -> Iterator[tuple[Streams, list[bytes]]]:
+    """Open a pseudo-terminal; give the streams of a process on it and, once it is closed, what was printed there."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    printed: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                printed.append(os.read(ours, 65_536))
+            except OSError:  # Nobody is left on the other side.
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with ExitStack() as stack:
+            ends = [stack.enter_context(open(theirs, mode, closefd=False)) for mode in ("rb", "wb", "wb")]
+            yield (ends[0], ends[1], ends[2]), printed
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+
+
 @contextmanager
 def replace_process(
-    args: tuple[str, ...], stdin: bytes, folder: Path, environment: dict[str, str]
-) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    args: tuple[str, ...], streams: Streams, folder: Path, environment: dict[str, str]
+) -> Iterator[None]:
     """Give this process the arguments, streams, folder and environment of a command, and take them away again."""
     before = (sys.argv, sys.stdin, sys.stdout, sys.stderr, sys.excepthook)
     variables = dict(os.environ)
-    out, err = io.BytesIO(), io.BytesIO()
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["refold", *args]
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-    sys.stdout = io.TextIOWrapper(out, encoding=encoding, write_through=True)
-    sys.stderr = io.TextIOWrapper(err, encoding=encoding, errors="backslashreplace", write_through=True)
+    sys.stdin = io.TextIOWrapper(streams[0], encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(streams[1], encoding=encoding, write_through=True)
+    sys.stderr = io.TextIOWrapper(streams[2], encoding=encoding, errors="backslashreplace", write_through=True)
     try:
         with chdir(folder):
-            yield out, err
+            yield
     finally:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             stream.detach()  # Or its buffer would be closed with it.

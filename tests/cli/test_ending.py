@@ -33,7 +33,8 @@ def run_in_terminal(shell: Shell, *args: str, columns: int, **more: str) -> tupl
 
 
 def test_on_a_terminal_an_error_is_wrapped_at_words(shell: Shell) -> None:
-    code, lines = run_in_terminal(shell, "count", "absent.json", columns=40)
+    code, printed = shell.show("count", "absent.json", columns=40)
+    lines = strip(printed).splitlines()
     assert code == 4
     assert " ".join(lines) == "refold: absent.json does not exist; check the name"
     assert len(lines) == 2
@@ -150,29 +151,24 @@ def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> N
 
 
 def test_a_question_that_is_denied_changes_nothing_and_says_so(shell: Shell) -> None:
-    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
     from refold import ContextCompressionManager
 
     with ContextCompressionManager(workspace_path=shell.folder) as manager:
         manager.append("kept", make_session(2))
-    child = pexpect.spawn(
-        sys.executable, ["-m", "refold", "delete", "-s", "kept"], cwd=str(shell.folder), encoding="utf-8", timeout=240
-    )
-    child.expect("This cannot be undone")
-    child.sendline("n")
-    child.expect("not confirmed: nothing was changed")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 1
+    code, printed = shell.show("delete", "-s", "kept", typed="n\n")
+    asked, _, answered = printed.partition("This cannot be undone")
+    assert "kept" in asked
+    assert "not confirmed: nothing was changed" in answered
+    assert code == 1
     assert "kept" in shell.refold("sessions").text
 
 
 def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Shell) -> None:
     pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
-    code, lines = run_in_terminal(shell, "chat", "--model", "nobody-1", columns=200)
+    code, printed = shell.show("chat", "--model", "nobody-1", columns=200)
+    (line,) = strip(printed).splitlines()
     assert code == 3
-    assert lines[0].startswith("refold: nothing says where 'nobody-1' is: set OPENAI_API_KEY or ANTHROPIC_API_KEY")
-    assert len(lines) == 1
+    assert line.startswith("refold: nothing says where 'nobody-1' is: set OPENAI_API_KEY or ANTHROPIC_API_KEY")
     assert not (shell.folder / ".refold").exists()
 
 

@@ -1,9 +1,9 @@
 """Help as people read it: grouped, one line a command, no types of programs in it, the same in a pipe."""
 
+import io
 import os
 import re
 import shlex
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from tests.cli.running import Shell, make_commands, replace_process
 
 @cache
 def read_help(*args: str, columns: int = 80) -> str:
-    with replace_process((*args, "--help"), b"", Path.cwd(), {**os.environ, "COLUMNS": str(columns)}) as (out, err):
+    streams = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with replace_process((*args, "--help"), streams, Path.cwd(), {**os.environ, "COLUMNS": str(columns)}):
         code = run_to_end(make_commands())
-    assert (code, err.getvalue()) == (0, b"")
-    return out.getvalue().decode()
+    assert (code, streams[2].getvalue()) == (0, b"")
+    return streams[1].getvalue().decode()
 
 
 @cache
@@ -70,29 +71,14 @@ def test_help_is_also_a_word(shell: Shell, args: tuple[str, ...]) -> None:
     assert ran.text.startswith("Usage: refold")
 
 
-def read_terminal(shell: Shell, columns: int, term: str) -> list[str]:
-    """The lines of ``refold --help`` in a pseudo-terminal."""
-    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
-    child = pexpect.spawn(
-        sys.executable,
-        ["-m", "refold", "--help"],
-        cwd=str(shell.folder),
-        env={"HOME": str(shell.folder), "LC_ALL": "C.UTF-8", "TERM": term},
-        dimensions=(30, columns),
-        encoding="utf-8",
-        timeout=240,
-    )
-    return str(child.read()).splitlines()
-
-
 def test_headings_are_bold_on_a_terminal_and_plain_elsewhere(shell: Shell) -> None:
-    assert "\x1b[1mLook:\x1b[0m" in read_terminal(shell, 80, "xterm-256color")
-    assert "Look:" in read_terminal(shell, 80, "dumb")
+    assert "\x1b[1mLook:\x1b[0m" in shell.show("--help")[1].splitlines()
+    assert "Look:" in shell.show("--help", TERM="dumb")[1].splitlines()
     assert "Look:" in shell.refold("--help").text.splitlines()
 
 
 def test_a_wide_terminal_is_used_up_to_a_hundred_columns(shell: Shell) -> None:
-    assert 90 < max(map(len, read_terminal(shell, 200, "dumb"))) <= 100
+    assert 90 < max(map(len, shell.show("--help", columns=200, TERM="dumb")[1].splitlines())) <= 100
 
 
 def test_defaults_and_limits_are_told_in_words() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import ContextCompressionManager
-from refold.cli.compact import CompactRequest, compact_file
+from refold.cli.compact import compact
 from refold.cli.measure import count
 from refold.cli.sessions import sessions
 from refold.cli.transfer import export, run_import
@@ -105,10 +105,10 @@ def test_compact_writes_the_main_conversation_of_a_session_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     claude = str(folder / "project" / "claude.jsonl")
-    compact_file(CompactRequest(claude, budget=2_000, out=str(tmp_path / "out.json")))
+    compact(claude, budget=2_000, out=str(tmp_path / "out.json"))
     written = json.loads((tmp_path / "out.json").read_text().splitlines()[0])
     assert written["role"] == "user"
-    compact_file(CompactRequest(str(folder / "rollout-1.jsonl"), budget=2_000, out=str(tmp_path / "codex.json")))
+    compact(str(folder / "rollout-1.jsonl"), budget=2_000, out=str(tmp_path / "codex.json"))
     capsys.readouterr()
     assert json.loads((tmp_path / "codex.json").read_text())["instructions"] == "Be brief."
 
@@ -117,7 +117,7 @@ def test_compact_of_several_conversations_says_what_to_do(folder: Path) -> None:
     rows = [{"id": f"s{at}", "messages": [{"role": "user", "content": f"Question {at}"}]} for at in range(3)]
     write_rows(folder / "log.jsonl", rows)
     with pytest.raises(FormatError, match=r"holds 3 conversations .*refold import"):
-        compact_file(CompactRequest(str(folder / "log.jsonl"), budget=2_000))
+        compact(str(folder / "log.jsonl"), budget=2_000)
 
 
 def test_a_folder_may_hold_exports_and_names_that_cannot_be_stored_as_they_are(folder: Path) -> None:

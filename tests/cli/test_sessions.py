@@ -1,10 +1,7 @@
 """The commands over stored sessions: what they print, what they change, how they end."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -357,18 +354,10 @@ def test_without_a_name_the_session_that_changed_last_is_meant_and_said(shell: S
         assert ran.err.startswith("session newer\n")
 
 
-def test_an_original_is_printed_on_a_terminal_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+def test_an_original_is_printed_on_a_terminal_without_what_a_terminal_obeys(shell: Shell) -> None:
     hostile = "one\x1b[2J\x1b]0;title\x07\ttwo\x1b]8;;http://x\x1b\\three\r\x9b31m\nfour"
-    manager = ContextCompressionManager(CompressionConfig(), tmp_path)
-    manager.append("s1", [{"role": "user", "content": hostile}])
-    handle = f"m:{manager.ledger.read_messages('s1')[0].digest[:8]}"
-    manager.close()
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "refold", "expand", handle, "-s", "s1", "--workspace", str(tmp_path)]
-    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True, timeout=120)
-    os.close(theirs)
-    shown = os.read(ours, 10_000).decode()
-    os.close(ours)
-    assert shown.replace("\r\n", "\n") == "one\ttwothree31m\nfour\n"
-    piped = subprocess.run(command, capture_output=True, check=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert piped.stdout.decode() == f"{hostile}\n"
+    with ContextCompressionManager(CompressionConfig(), shell.folder) as manager:
+        manager.append("s1", [{"role": "user", "content": hostile}])
+        handle = f"m:{manager.ledger.read_messages('s1')[0].digest[:8]}"
+    assert shell.show("expand", handle, "-s", "s1") == (0, "one\ttwothree31m\nfour\n")
+    assert shell.refold("expand", handle, "-s", "s1").text == f"{hostile}\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.output import read_words, use_language
+from refold.cli.output import use_language
 from refold.errors import Sentence
+from refold.sentences import read_chinese
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
 from tests.cli.running import Shell
@@ -31,13 +32,13 @@ def read_fields(template: str) -> set[str]:
 
 
 def test_every_text_has_words_in_both_languages_and_none_is_left_over() -> None:
-    used, known = list_words_in_use(), set(read_words())
+    used, known = list_words_in_use(), set(read_chinese())
     assert sorted(used - known - {""}) == []
     assert sorted(known - used) == []
 
 
 def test_both_languages_name_the_same_values() -> None:
-    for english, chinese in read_words().items():
+    for english, chinese in read_chinese().items():
         fields = {"count"} if english.startswith("# ") else read_fields(english)
         assert read_fields(chinese) == fields, english
 
@@ -216,11 +217,11 @@ def test_a_sentence_is_the_english_text_and_remembers_its_values() -> None:
 
 
 def test_the_words_are_in_the_package() -> None:
-    assert (Path(__file__).resolve().parents[2] / "src" / "refold" / "cli" / "locale" / "zh.json").is_file()
+    assert (Path(__file__).resolve().parents[2] / "src" / "refold" / "locale" / "zh.json").is_file()
 
 
 def test_every_sentence_that_is_printed_goes_through_the_words() -> None:
-    assert list_untranslated() == [], "write tr(…) around it, and its Chinese into cli/locale/zh.json"
+    assert list_untranslated() == [], "write tr(…) around it, and its Chinese into refold/locale/zh.json"
 
 
 def test_a_provider_that_cannot_be_reached_is_reported_in_chinese(

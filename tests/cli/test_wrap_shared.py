@@ -81,6 +81,7 @@ def test_a_running_gateway_of_the_workspace_is_used_and_only_this_run_is_counted
     assert {one.path for one in rig.provider.requests} == {"/v1/chat/completions"}
 
 
+@pytest.mark.slow  # The test above shows that a run counts its own.
 def test_two_wraps_at_once_count_their_own_requests(rig: Rig, shell: Shell) -> None:
     command = [sys.executable, "-m", "refold", "wrap", "-w", str(shell.folder / "work"), "--", sys.executable]
     runs = [

@@ -1,4 +1,4 @@
-"""Collects every English text that the command line prints through its words, from the code and from the help."""
+"""Collects every English text that the command line and the page translate, from the code and from the help."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _PARTS = "system prompt,tools,user,assistant,tool output,tool outputs,folds,free
 _LAYERS = "built in,preset,user,project,environment,session,call"
 _PAIRS = "budget,next,note,refused,summary,stays,shorter,folded,changes,undo,compressions,archived,postponed,other"
 _COLUMNS = (
-    "folded away,sent,bill,saved,client,first words,model,reason,tokens freed,times,decision,stage,session,changed"
+    "tokens before,after,freed,rejected,folded away,sent,bill,saved,client,first words,model,reason,"
+    "tokens freed,times,decision,stage,session,changed"
 )
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
-_ERRORS = frozenset((*errors.__all__, "OutputError")) - {"LawBroken"}
+_ERRORS = frozenset((*errors.__all__, "OutputError", "NotFound", "Forbidden", "NoLongerAllowed")) - {"LawBroken"}
 # Functions that print their first argument in the user's language.
 _PRINTS = frozenset(("say", "note", "show"))
-# The command line shows no errors that only these raise.
-_OTHER_FACES = frozenset(("api", "integrations", "testing", "web"))
+# Neither the command line nor the page shows errors that only these raise.
+_OTHER_FACES = frozenset(("api", "integrations", "testing"))
 _EXAMPLES = (
     "chat without overflowing the window",
     "run a gateway for agents, and a web page",
@@ -38,8 +39,8 @@ def list_words_in_use() -> set[str]:
     listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _CHECKS, _KINDS, _FIXED)).split(",")
     words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
     for path in [*SOURCE.rglob("*.py")]:
-        is_ours = "cli" in path.parts or "mcp" in path.parts
-        is_shown = not _OTHER_FACES.intersection(path.parts)
+        is_ours = "cli" in path.parts or path.name == "mcp.py"
+        is_shown = not _OTHER_FACES.intersection(path.parts) or path.name == "interface.py"
         for node in walk_module(path):
             if isinstance(node, ast.Call):
                 words |= set(_read_call(node, is_ours=is_ours, is_shown=is_shown))
@@ -129,7 +130,7 @@ def _list_tools() -> Iterator[str]:
     from refold.agent.context_tools import ContextTools
     from refold.agent.tools import make_tool
     from refold.manager import ContextCompressionManager
-    from refold.mcp.context_server import INSTRUCTIONS, SESSION, Sessions
+    from refold.mcp import INSTRUCTIONS, SESSION, Sessions
 
     own = Sessions(ContextCompressionManager())
     tools = ContextTools(own.manager, "").list_tools()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from refold.errors import FormatError, LedgerError
+from refold.errors import FormatError, SessionNotFound
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow, StoredUsage
 from tests.contract.conftest import OpenLedger
@@ -59,7 +59,7 @@ def test_changing_a_session_that_is_not_there_is_an_error_that_names_it(ledger: 
         lambda: commit(ledger, make_mask("00" * 16), session="gone"),
     ]
     for attempt in attempts:
-        with pytest.raises(LedgerError, match="gone"):
+        with pytest.raises(SessionNotFound, match="gone"):
             attempt()
 
 

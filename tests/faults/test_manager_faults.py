@@ -217,7 +217,7 @@ def run_kill_rounds(tmp_path: Path, rounds: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    run_kill_rounds(tmp_path, 4)
+    run_kill_rounds(tmp_path, 2)
 
 
 @pytest.mark.slow

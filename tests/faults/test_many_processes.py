@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.faults.worker import SESSIONS, open_store
 
 WORKERS = 8
@@ -15,6 +17,7 @@ ROUNDS = 16
 TIMEOUT_S = 100
 
 
+@pytest.mark.slow  # tests/manager/test_together.py shows it with two processes.
 def test_eight_processes_append_to_and_compress_four_sessions(tmp_path: Path, project_root: Path) -> None:
     work_together(str(tmp_path / "ledger.db"), project_root)
 

@@ -5,11 +5,10 @@ The extractor here shares nothing with the verifier: it splits by spaces and pun
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +17,12 @@ import pytest
 import refold
 from refold.stages.stage import Ask, Reply
 from tests.effort import first_of
+from tests.recorded.sessions import read_records
 
 SETS = ("swe_mini", "tau_airline", "agent_long", "zh_long_concat")
 SESSIONS_MAX = 6
 HEADINGS = ("Technical Context", "Project Overview", "Code Changes", "Current Status", "Key Decisions")
 PARTS = ("user", "order", "cache", "token", "parse", "queue", "index", "render", "payment", "login", "retry", "batch")
-
-
-def read_sessions(folder: Path) -> Iterator[Any]:
-    for name in SETS:
-        path = folder / f"{name}.jsonl.gz"
-        if not path.exists():
-            continue
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for at, line in enumerate(lines):
-                if at >= SESSIONS_MAX:
-                    break
-                # One session of each set in `make test`.
-                marks = [pytest.mark.slow] if at else []
-                yield pytest.param(json.loads(line)["messages"], id=f"{name}-{at}", marks=marks)
 
 
 def make_up(dice: random.Random, known: list[str]) -> str:
@@ -123,16 +109,7 @@ def read_source(messages: list[Any]) -> str:
     return "\n".join(pieces)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "session" in metafunc.fixturenames:
-        folder = Path(__file__).resolve().parents[3] / "shared" / "data"
-        found = list(read_sessions(folder)) if folder.is_dir() else []
-        skipped = pytest.mark.skip("no recorded sessions at ../shared/data; the rest of the suite does not need them")
-        metafunc.parametrize("session", found or [pytest.param([], marks=skipped)])
-
-
-@pytest.mark.parametrize("seed", first_of(range(4), 1))
-def test_a_fold_names_nothing_that_its_source_does_not_have(session: list[Any], seed: int) -> None:
+def check_fold(session: list[Any], seed: int) -> None:
     config = refold.CompressionConfig(fold={"summariser": "llm"}, ladder=["fold", "window", "clamp"])
     calls = iter(range(seed * 1_000, seed * 1_000 + 1_000))
     whole = refold.TokenCounter().count_messages(session)
@@ -156,3 +133,18 @@ def test_the_hallucinating_model_would_be_caught_by_this_test() -> None:
     reply = hallucinate(Ask("user: please fix src/auth.py and test_login", 100), 3)
     source = "user: please fix src/auth.py and test_login"
     assert {one for one in find_identifiers(reply.text) if one not in source}
+
+
+@pytest.mark.parametrize("seed", first_of(range(4), 1))
+def test_a_fold_names_nothing_that_its_source_does_not_have(seed: int, project_root: Path) -> None:
+    example = json.loads((project_root / "examples" / "sessions" / "coding_agent.json").read_text("utf-8"))
+    check_fold(example["messages"], seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", SETS)
+def test_folds_of_recorded_sessions_name_nothing_that_their_source_does_not_have(
+    name: str, seed: int, shared_data: Path
+) -> None:
+    for record in islice(read_records(shared_data, name), SESSIONS_MAX):
+        check_fold(record["messages"], seed)

@@ -14,7 +14,7 @@ from refold.conversation.message import join_parts, mark, message_handle
 from refold.errors import BudgetTooSmall
 from refold.ladder.plan import Plan, prepare
 from refold.ladder.run import drive
-from refold.prepared import Originals, fold_originals
+from refold.prepared import Originals
 from refold.stages.clamp import Clamp
 from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Reply
@@ -80,7 +80,7 @@ def test_whatever_a_model_answers_the_context_fits_is_valid_and_nothing_is_lost(
     raws: list[Any] = [item.raw for item in outcome.view.items]
     before = find_violations(talk.wire, list(talk.messages))
     assert not [one for one in find_violations(talk.wire, raws) if not before]
-    originals = Originals(view.messages, fold_originals(outcome.view.edits, view.messages))
+    originals = Originals(view.messages, outcome.view.edits)
     for edit in outcome.view.edits:
         if edit.fold is not None:
             behind = originals.read(edit.fold.handle)

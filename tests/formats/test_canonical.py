@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold.errors import FormatError
-from refold.formats import digest_message, leave_out
+from refold.formats import digest_message
 from refold.formats.canonical import DEPTH_MAX, find_depth, parse_arguments
 from tests.formats.samples import chat_call
 
@@ -154,23 +154,6 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 
 
 HI = "9017285104d1b249960a30732b8e92f6"
-
-
-def test_volatile_text_does_not_count() -> None:
-    volatile = leave_out([r"<system-reminder>.*?</system-reminder>"])
-    plain = {"role": "user", "content": "fix it"}
-    within = {"role": "user", "content": "fix it\n\n<system-reminder>\nlots of it\n</system-reminder>"}
-    as_block = {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "<system-reminder>now</system-reminder>"},
-            {"type": "text", "text": "fix it"},
-        ],
-    }
-    assert digest_message(plain, volatile) == digest_message(within, volatile) == digest_message(as_block, volatile)
-    assert digest_message(plain) == digest_message(plain, volatile)
-    assert digest_message(plain) != digest_message(within)
-    assert leave_out([]) is None
 
 
 def test_nesting_without_end_is_refused_with_its_place() -> None:

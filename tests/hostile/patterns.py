@@ -71,7 +71,6 @@ MADE = {
     "refold.cli.app._translate_usage": (),  # A person's own command line.
     "refold.config.values._check_pattern": (),  # The operator's own; compiled only.
     "refold.conversation.message.choose_observations": (),  # The operator's own, tried at the beginning of a message.
-    "refold.formats.canonical.leave_out": (),  # The caller's own.
     "refold.llm.openai._find_rejected": (r"\bmax_completion_tokens\b",),
     "refold.llm.redact._named": (),
     "refold.llm.redact._shape": (),

@@ -18,10 +18,12 @@ from refold.stages.densify import Densify
 from refold.stages.extract.actions import find_actions
 from refold.stages.extract.values import find_values
 from refold.stages.extract.words import split_sentences
+from refold.stages.ground import Ground
 from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
+from refold.stages.verify import Voices, verify_words
 from tests.hostile.patterns import find_growth
 
 TEXTS: dict[str, Callable[[int], str]] = {
@@ -115,6 +117,14 @@ def test_a_scanner_is_linear(name: str, is_all: bool) -> None:
     assert faults == {}
 
 
+def test_a_row_of_names_without_an_end_is_read_in_linear_time() -> None:
+    def run(text: str) -> object:
+        asked = _call('{"topic": "pods"}', "lookup")[:2]
+        return find_actions(_parse([*asked, {"role": "tool", "tool_call_id": "c", "content": text}]))
+
+    assert find_growth(run, lambda chars: "AB" + "  AB" * (chars // 4) + "!") == ""
+
+
 @some_or_all
 @pytest.mark.parametrize("make", [_result, _older, _call], ids=["a tool's output", "an older answer", "arguments"])
 def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[dict[str, Any]]], is_all: bool) -> None:
@@ -128,6 +138,15 @@ def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[d
     chosen = choose(kinds, (_result, _older, _call).index(make), is_all)
     faults = {kind: growth for kind in chosen if (growth := find_growth(run, TEXTS[kind]))}
     assert faults == {}
+
+
+@pytest.mark.parametrize("line", ["a\n", "U> fix\nfoo\n", "U> ee\n"], ids=["one sentence", "quotations", "letters"])
+def test_checking_a_hostile_summary_is_linear(line: str) -> None:
+    def run(words: str) -> object:
+        said = _parse([{"role": "user", "content": "fix the bees " * (len(words) // 13)}])
+        return verify_words(words, Ground.of_messages(said), Voices.of_messages(said))
+
+    assert find_growth(run, lambda chars: "The user said go\n" + line * (chars // len(line))) == ""
 
 
 @pytest.mark.parametrize("scan", [pytest.param(find_words, marks=pytest.mark.slow), find_values])

@@ -157,5 +157,5 @@ class CallbackDriver(LiteLLMDriver):
 
 @pytest.mark.parametrize("driver", [LiteLLMDriver, CallbackDriver], ids=["functions", "callback"])
 @pytest.mark.parametrize("case", CASES)
-def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
+def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))

@@ -115,7 +115,7 @@ class LlamaClaudeDriver(LlamaDriver):
 
 @pytest.mark.parametrize("driver", [LlamaDriver, LlamaClaudeDriver], ids=lambda one: one.wire)
 @pytest.mark.parametrize("case", CASES)
-def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
+def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
 
 

@@ -70,7 +70,7 @@ class AgentsDriver:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_contract(case: str, tmp_path: Path) -> None:
+def test_it_keeps_the_contract_of_integrations(case: str, tmp_path: Path) -> None:
     run_case(case, AgentsDriver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
 
 

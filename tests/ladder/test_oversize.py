@@ -126,6 +126,7 @@ def test_a_result_that_leaves_an_eighth_of_the_room_is_sent_whole(tmp_path: Path
     assert min(map(len, find_records(after))) > 400
 
 
+@pytest.mark.slow  # The tests above show it for sessions that are made for it.
 def test_the_sample_session_keeps_its_records_after_its_largest_result(tmp_path: Path) -> None:
     session = json.loads((SESSIONS / "coding_agent.json").read_text())
     manager = refold.ContextCompressionManager(CompressionConfig(window=20_000, reserve=0), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from tests.laws.strategies import Talk, talks
 from tests.laws.test_growth import PRESETS, convert, grow_session, make_session
 from tests.recorded.sessions import read_records
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 WIRES = ("openai-chat", "anthropic", "openai-responses")
 COUNTED = ("archive", "importance", "hybrid", "turns", "offload")
 PRICES = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300))
@@ -158,10 +158,11 @@ def test_calls_at_once_pictures_and_results_as_user_text_are_sent_whole_first(wi
 RECORDED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long", "zh_dialogues")
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no recorded sessions beside the project")
-@pytest.mark.parametrize(("name", "wire", "preset", "share"), each_once(RECORDED, WIRES, PRESETS, (0.4, 3.0)))
-def test_recorded_sessions_are_sent_whole_first(name: str, wire: str, preset: str, share: float) -> None:
-    for record in list(read_records(DATA, name, every=23))[: up_to(4, quick=2)]:
+@pytest.mark.parametrize(("name", "wire", "preset", "share"), list(product(RECORDED, WIRES, PRESETS, (0.4, 3.0))))
+def test_recorded_sessions_are_sent_whole_first(
+    name: str, wire: str, preset: str, share: float, shared_data: Path
+) -> None:
+    for record in list(read_records(shared_data, name, every=23))[:4]:
         sent, _ = convert(wire, record["messages"][:200])
         probe = Walk(wire, preset, window(1_000_000))
         messages = parse_messages(probe.lens.format, sent)

@@ -18,7 +18,7 @@ from refold.conversation.message import find_marks
 from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
 from refold.ladder.run import answer_nothing, drive
-from refold.prepared import Originals, fold_originals
+from refold.prepared import Originals
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
@@ -130,7 +130,7 @@ def test_l4_every_accepted_edit_made_the_view_smaller(run: tuple[Talk, Ran]) -> 
 def test_l5_every_mark_we_wrote_leads_back_to_an_original(run: tuple[Talk, Ran]) -> None:
     talk, ran = run
     view = ran.outcome.view
-    originals = Originals(view.messages, fold_originals(view.edits, view.messages))
+    originals = Originals(view.messages, view.edits)
     forged = set(find_marks(json.dumps(talk.messages, ensure_ascii=False))) | {"m:deadbeef"}
     for edit in view.edits:
         for handle in set(find_marks(edit.text)) - forged:

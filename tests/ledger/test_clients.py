@@ -12,7 +12,7 @@ import pytest
 
 from refold import ContextCompressionManager
 from refold.formats import make_format
-from refold.formats.canonical import digest_message, leave_out
+from refold.formats.canonical import digest_message
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Splice, StoredMessage
@@ -51,8 +51,8 @@ HISTORIES: dict[str, list[Raw]] = {
 class Client:
     """A stateless client in front of a ledger: sends whole histories, counts what is new."""
 
-    def __init__(self, wire: str, ledger: SqliteLedger, volatile: tuple[str, ...] = ()) -> None:
-        self.wire, self.ledger = make_format(wire, leave_out(volatile)), ledger
+    def __init__(self, wire: str, ledger: SqliteLedger) -> None:
+        self.wire, self.ledger = make_format(wire), ledger
         ledger.open_session("s", 1.0)
 
     def send(self, raws: list[Raw]) -> list[int]:
@@ -159,15 +159,6 @@ def test_a_reminder_that_comes_moves_and_goes_leaves_the_rest_known(wire: str, l
     assert client.send([history[0], reminder, *history[1:]]) == [1]
     assert client.send([*history[:-1], reminder, history[-1]]) == [len(history) - 1]
     assert client.send(history) == []
-
-
-def test_a_reminder_inside_a_message_is_volatile_by_configuration(wire: str, ledger: SqliteLedger) -> None:
-    client = Client(wire, ledger, volatile=("<system-reminder>.*?</system-reminder>",))
-    history = HISTORIES[wire]
-    client.send(history)
-    noisy = copy.deepcopy(history)
-    noisy[-1]["content"] += "\n<system-reminder>Now.</system-reminder>"
-    assert client.send(noisy) == []
 
 
 def test_two_requests_at_once_leave_both_answers_stored(wire: str, ledger: SqliteLedger) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,12 @@ def test_an_answer_that_was_committed_and_is_resent_is_stored_once(tmp_path: Pat
     history += [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
     assert session.prepare(history).messages == history
     assert session.messages() == history
+
+
+def test_an_iterator_that_has_no_more_answers_ends_a_call_with_its_own_error(tmp_path: Path) -> None:
+    answers: Iterator[str] = iter(())
+    with ContextCompressionManager(CONFIG, tmp_path) as manager, pytest.raises(StopIteration):
+        manager.session("s1").call(lambda _: next(answers), [{"role": "user", "content": "Hello."}])
 
 
 @pytest.mark.parametrize("is_async", [False, True])

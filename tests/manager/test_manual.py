@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import CompressionConfig, ContextCompressionManager, LedgerError
+from refold import CompressionConfig, ContextCompressionManager, SessionNotFound
 from refold.conversation import because
 from tests.manager.sessions import Model, agent, chat
 
@@ -77,6 +77,6 @@ async def test_the_async_form_does_the_same(tmp_path: Path) -> None:
 def test_a_session_that_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:
     manager = ContextCompressionManager(CompressionConfig(), tmp_path)
     for act in (manager.compress, manager.undo, manager.status):
-        with pytest.raises(LedgerError, match="there is no session 'nobody'"):
+        with pytest.raises(SessionNotFound, match="there is no session 'nobody'"):
             act("nobody")
     assert list(tmp_path.iterdir()) == []

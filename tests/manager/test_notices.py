@@ -26,6 +26,16 @@ def test_before_and_after_a_compression_are_told_with_tokens_reason_and_time(tmp
     assert after.fields["archived"]
 
 
+def test_a_listener_hears_nothing_after_it_was_stopped_however_often(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(SMALL, tmp_path)
+    heard: list[Notice] = []
+    stop = manager.on("compressed", heard.append)
+    stop()
+    stop()
+    manager.prepare_context_sync("s1", agent(30))
+    assert heard == []
+
+
 def test_before_compress_may_veto(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     heard: list[Notice] = []

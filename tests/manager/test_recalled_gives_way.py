@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager
 from refold.conversation import because
 from tests.convert import to_anthropic, to_responses
-from tests.effort import up_to
+from tests.effort import is_quick, up_to
 
 OPENING = "\n\n⟦recalled from earlier"
 WIRES = ("openai-chat", "anthropic", "openai-responses")
@@ -106,7 +106,7 @@ def check_alike(sent: list[list[dict[str, Any]]], wire: str, window: int, folder
     return recalled
 
 
-@settings(max_examples=up_to(80, quick=8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=up_to(80, quick=3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests(), st.sampled_from(WIRES), st.sampled_from((900, 1_300, 2_000)))
 def test_without_recall_the_same_view_results_and_the_newest_step_is_whole(
     sent: list[list[dict[str, Any]]], wire: str, window: int
@@ -132,7 +132,7 @@ def long_session(*lines: int) -> list[list[dict[str, Any]]]:
 
 def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -> None:
     kept: list[bool] = []
-    for lines in range(60, 128, 8):
+    for lines in (60, 92, 124) if is_quick() else range(60, 128, 8):
         *read, asked, step = long_session(lines)
         with make_manager(tmp_path / str(lines), "always", 2_000) as manager:
             for history in read:

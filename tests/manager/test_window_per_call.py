@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold import CompressionConfig, ContextCompressionManager
+from refold import CompressionConfig, ContextCompressionManager, compress
 from refold.errors import ConfigError
 
 WORDS = " ".join(f"word{number}" for number in range(150))
@@ -61,11 +61,14 @@ def test_a_body_whose_max_tokens_is_no_limit_gets_the_usual_reserve(manager, lim
     assert manager.session("u").prepare(ask(limit)).report.budget == usual
 
 
-def test_a_session_and_its_manager_leave_the_same_room_for_a_short_answer(manager):
-    short = manager.prepare_context_sync("s", ask(1_000)).report.budget
+def test_a_session_its_manager_and_one_call_leave_the_same_room_for_an_answer(manager):
+    short, long = (manager.prepare_context_sync(f"s{limit}", ask(limit)).report.budget for limit in (1_000, 150_000))
     assert manager.session("t").prepare(ask(1_000)).report.budget == short
-    usual = manager.prepare_context_sync("u", make_talk(1), model="claude-sonnet-4-5").report.budget
-    assert short.hard > usual.hard
+    assert manager.session("u").prepare(ask(150_000)).report.budget == long
+    assert compress(ask(150_000), config=manager.config).report.budget == long
+    usual = manager.prepare_context_sync("v", make_talk(1), model="claude-sonnet-4-5").report.budget
+    assert short.hard > usual.hard > long.hard
+    assert long.hard > long.window // 3, "half of the window stays for the context, less the margin of an estimate"
 
 
 def test_a_short_answer_does_not_lower_a_reserve_in_the_settings_and_a_long_one_raises_it(tmp_path):

@@ -52,7 +52,7 @@ async def connect(folder: Path, *options: str, **environment: str) -> AsyncItera
 @asynccontextmanager
 async def connect_in_process(folder: Path, session: str = "") -> AsyncIterator[Any]:
     """Talk to the same server without a process."""
-    from refold.mcp.context_server import make_server
+    from refold.mcp import make_server
 
     with make_manager(folder) as manager:
         async with mcp.Client(make_server(manager, session)) as client:
@@ -141,7 +141,8 @@ async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
     async with connect_in_process(tmp_path) as client:
         assert await call(client, "context_status") == "This session has no messages yet."
         messages = [{"role": "user", "content": "端口是 7341"}, {"role": "assistant", "content": "知道了"}]
-        assert await call(client, "context_append", messages=messages, session="新") == "session 新 has 2 messages now"
+        said = [await call(client, "context_append", messages=[message], session="新") for message in messages]
+        assert said == ["session 新 has 1 message now", "session 新 has 2 messages now"]
         prepared = json.loads(await call(client, "context_prepare", model="gpt-4o", session="新"))
         assert prepared["messages"] == messages
         assert "7341" in await call(client, "context_recall", query="端口", session="新")
@@ -208,7 +209,7 @@ def test_it_refuses_to_listen_for_other_machines(tmp_path: Path) -> None:
 
 async def test_the_tools_are_described_in_the_users_language(tmp_path: Path) -> None:
     from refold.cli.output import use_language
-    from refold.mcp.context_server import make_server
+    from refold.mcp import make_server
 
     chinese = re.compile("[\u4e00-\u9fff]")
     with make_manager(tmp_path) as manager:

@@ -10,13 +10,26 @@ import pytest
 from refold.errors import RefoldError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
-from refold.readers import find_conversations, find_title, read_value
+from refold.readers.file import find_conversations, read_value
+from refold.readers.session import find_title
 from tests.readers.test_other_kinds import ASKED, FOUND, MEND, langfuse_call
 from tests.replay.files import agent_messages, claude_rows, codex_rows
 
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, "", " ", "\ud800", "退款", [], {}, [[]], [None], {"type": {}}, {"role": []}, "[{]"),
-    *("assistant", "tool_result", "GENERATION", 10**30, ["a", 1], {"function": None}, {"content": {"text": 3}}),
+    *(
+        "assistant",
+        "tool_result",
+        "GENERATION",
+        10**30,
+        10**400,
+        -(10**400),
+        float("nan"),
+        float("inf"),
+        ["a", 1],
+        {"function": None},
+        {"content": {"text": 3}},
+    ),
 )
 CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": "{}"}}
 KINDS: dict[str, list[Any]] = {
@@ -103,3 +116,12 @@ def test_any_json_value_is_refused_with_a_reason(value: Any) -> None:
         read_value(value, "file.json")
     with pytest.raises(RefoldError):
         read_value([value, value], "file.json")
+
+
+@pytest.mark.parametrize("time", [10**400, -(10**400), 1e300, float("nan"), "0001-01-01T00:00:00+23:59", "9999-99-99"])
+@pytest.mark.parametrize("kind", ["claude", "codex", "log"])
+def test_a_time_that_no_clock_shows_is_as_good_as_none(kind: str, time: Any) -> None:
+    rows = [{**row, "timestamp": time} for row in KINDS[kind]]
+    without = [{key: value for key, value in row.items() if key != "timestamp"} for row in KINDS[kind]]
+    read, wanted = read_value(rows, "file.jsonl").sessions, read_value(without, "file.jsonl").sessions
+    assert [session.messages for session in read] == [session.messages for session in wanted] != []

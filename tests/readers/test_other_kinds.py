@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from refold.errors import FormatError
-from refold.readers import Session, find_conversations, find_title, list_files, read_file, read_value
+from refold.readers.file import find_conversations, list_files, read_file, read_value
+from refold.readers.session import Session, find_title
 from refold.testing.provider_rules import find_violations
 from tests.convert import to_anthropic, to_responses
 from tests.replay.files import agent_messages
@@ -135,7 +136,7 @@ def test_a_plain_conversation_keeps_its_wrapping(wire: str) -> None:
     )
     ((_, conversation),) = find_conversations(body, "file.json")
     assert conversation.format.name == wire
-    assert conversation.shape.body is body
+    assert conversation.body is body
 
 
 def test_the_title_skips_what_an_agent_writes_in_the_users_place() -> None:

@@ -23,9 +23,7 @@ from refold.recall.originals import (
 from refold.recall.search import Recalled, fit_texts
 from refold.recall.words import query_words
 from refold.tokens import counter_for
-from tests.effort import first_of
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SAMPLES = {
     "english": "The harbour is deep. It holds forty ships, and more in winter! Who pays for that? " * 60,
     "chinese": "港口很深，能停四十条船。冬天更多！谁来付钱？" * 120,
@@ -67,11 +65,10 @@ def test_a_passage_that_is_shortened_begins_and_ends_between_words(name: str, to
                 assert begins_well(text, one.start)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
 @pytest.mark.parametrize("name", ["locomo", "swe_mini", "bfcl_long_replay", "zh_long_concat", "agent_native_misc"])
-def test_passages_of_recorded_sessions_begin_between_words(name: str) -> None:
+def test_passages_of_recorded_sessions_begin_between_words(name: str, shared_data: Path) -> None:
     count = counter_for(None).count_text
-    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(shared_data / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         messages = [one for _, line in zip(range(4), lines, strict=False) for one in json.loads(line)["messages"]]
     texts = sorted({str(one["content"]) for one in messages if one.get("content")}, key=len)[-20:]
     for text in texts:
@@ -101,11 +98,12 @@ def find_sentence(text: str, at: int) -> tuple[int, int]:
     return starts[number - 1], starts[number] if number < len(starts) else len(text)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
-@pytest.mark.parametrize("name", first_of(ASKED, 1))
-def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(
+    name: str, shared_data: Path, tmp_path: Path
+) -> None:
     """Only a part of a line that is longer than what is shown begins inside it, and then between two words."""
-    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(shared_data / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         session = json.loads(next(iter(lines)))
     manager = ContextCompressionManager(CompressionConfig(), tmp_path)
     fields = ("role", "content", "tool_calls", "tool_call_id")

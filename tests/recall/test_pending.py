@@ -20,7 +20,6 @@ from refold.recall.words import WordSieve, find_words, query_words
 from tests.recall.building import Workspace
 from tests.recall.test_inject_manager import BARE_RECORD, CONFIG, PARROT, QUESTION, prepare, talk, text_of
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TEXTS = [
     "We chose port 5544 for the billing worker, see src/billing/worker.py:12.",
     "O'Brien paid 1,234 on 4 February 2023; the queries were running slowly.",
@@ -54,10 +53,9 @@ def test_looking_for_a_few_words_finds_those_that_the_index_would_hold(text: str
         assert WordSieve(wanted).find(text) == wanted.keys() & set(find_words(text)), asked
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
 @pytest.mark.parametrize("name", ["tau_airline", "swe_mini", "zh_dialogues", "bfcl_long_replay"])
-def test_the_same_holds_for_recorded_sessions(name: str) -> None:
-    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+def test_the_same_holds_for_recorded_sessions(name: str, shared_data: Path) -> None:
+    with gzip.open(shared_data / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         messages = [one for _, line in zip(range(3), lines, strict=False) for one in json.loads(line)["messages"]]
     texts = [str(one["content"])[:2_000] for one in messages if one.get("content")][:60]
     for asked in texts[::6]:

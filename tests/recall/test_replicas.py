@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold import ContextCompressionManager
-from refold.errors import LedgerError
+from refold.errors import SessionNotFound
 from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
@@ -94,7 +94,7 @@ def test_a_session_that_one_replica_deletes_goes_from_the_index_of_the_other(
     assert other.recall("s1", SECRET)
     one.append("s2", HISTORY[:1])
     one.delete_session("s1")
-    with pytest.raises(LedgerError, match="no session"):
+    with pytest.raises(SessionNotFound, match="no session"):
         other.recall("s1", SECRET)
     assert not holds(other, SECRET)
 

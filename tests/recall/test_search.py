@@ -6,7 +6,7 @@ import pytest
 
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, Fact, FoldRecord
-from refold.errors import LedgerError
+from refold.errors import SessionNotFound
 from refold.ledger.records import Batch, Event, Splice
 from tests.recall.building import Workspace
 
@@ -95,7 +95,7 @@ def test_sessions_whose_names_differ_by_a_digit_share_no_words(workspace: Worksp
 
 
 def test_an_unknown_session_is_an_error_that_says_so(workspace: Workspace) -> None:
-    with pytest.raises(LedgerError, match="no session 'nobody'"):
+    with pytest.raises(SessionNotFound, match="no session 'nobody'"):
         workspace.recall.recall("nobody", "anything")
 
 

@@ -239,7 +239,7 @@ def test_settings_that_make_no_sense_are_config_errors() -> None:
     with pytest.raises(ConfigError, match="http://"):
         EmbeddingService("ftp://127.0.0.1", "m")
     with pytest.raises(ConfigError, match="offline, off"):
-        RecallOptions(embeddings="magic")  # type: ignore[arg-type]
+        CompressionConfig(recall={"embeddings": "magic"})
     with pytest.raises(ConfigError, match=r"recall\.limit"):
         RecallOptions(limit=0)
     with pytest.raises(ConfigError, match="MY_KEY, which is not set"):

@@ -19,8 +19,6 @@ CHATS = (
     "zh_dialogues",
     "zh_long_concat",
 )
-# Those whose sessions take seconds are for the slow suite.
-LONG = ("agent_long", "swe_mini", "zh_long_concat", "locomo")
 
 
 def read_records(folder: Path, name: str, every: int = 1) -> Iterator[dict[str, Any]]:

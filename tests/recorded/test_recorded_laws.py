@@ -11,13 +11,12 @@ import refold
 from refold.conversation.message import find_marks
 from refold.testing import find_violations
 from tests.convert import to_anthropic, to_responses
-from tests.effort import is_quick
 
-from .sessions import CHATS, LONG, read_records
+from .sessions import CHATS, read_records
 
 SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500
-# A look at each set, one session out of so many; `make test` takes an eighth of those. The slow tests read all.
+# A look at each set, one session out of so many; the tests of every session read all.
 EVERY = {
     "tau_airline": 6,
     "swe_mini": 4,
@@ -31,7 +30,7 @@ EVERY = {
 
 
 def every(name: str) -> int:
-    return EVERY.get(name, 1) * (8 if is_quick() else 1)
+    return EVERY.get(name, 1)
 
 
 def least_budget(prepared: refold.PreparedContext, messages: list[Any], tools: Any) -> int:
@@ -68,7 +67,7 @@ def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
         assert written or not prepared.edits or all(edit.kind == "drop" for edit in prepared.edits)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in CHATS])
+@pytest.mark.parametrize("name", CHATS)
 def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> None:
     seen = 0
     for session in read_records(shared_data, name, every(name)):
@@ -77,7 +76,6 @@ def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> Non
     assert seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
 def test_the_laws_hold_on_recorded_sessions_in_the_other_formats(shared_data: Path, wire: str) -> None:
     for name in ("tau_airline", "swe_mini", "agent_native_misc"):
@@ -85,7 +83,6 @@ def test_the_laws_hold_on_recorded_sessions_in_the_other_formats(shared_data: Pa
             check_session(session, wire, "default")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CHATS)
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
 def test_the_laws_hold_on_every_recorded_session(shared_data: Path, name: str, wire: str) -> None:
@@ -93,7 +90,6 @@ def test_the_laws_hold_on_every_recorded_session(shared_data: Path, name: str, w
         check_session(session, wire, "default")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["archive", "importance", "offload", "hybrid", "turns"])
 @pytest.mark.parametrize("name", CHATS)
 def test_the_laws_hold_for_every_preset(shared_data: Path, name: str, preset: str) -> None:

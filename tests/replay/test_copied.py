@@ -1,6 +1,7 @@
 """Copied text and the whole bill, on sessions small enough to count by hand."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -134,7 +135,7 @@ def test_the_whole_bill_of_raw_is_its_bill_and_that_of_others_is_larger() -> Non
     tally = tally_preset("last-n", [cut], lambda _: TARIFF)
     assert tally.rereads == 1
     assert tally.whole_bill == pytest.approx(tally.charge.total + cut.requests[-1].charge_rereads(TARIFF))
-    assert SessionRecord.from_dict(json.loads(json.dumps(cut.to_dict()))) == cut
+    assert SessionRecord.from_dict(json.loads(json.dumps(asdict(cut)))) == cut
 
 
 @pytest.mark.parametrize("text", ["", "\ud800" * 12, "[" * 5_000, "\x00 " * 40])

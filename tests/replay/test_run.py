@@ -1,6 +1,7 @@
 """Replaying request by request: what is counted, billed and checked, on sessions small enough to follow."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ def test_a_window_that_nothing_fits_into_is_told_not_raised() -> None:
 
 def test_a_record_comes_back_from_json_as_it_was(session: Session) -> None:
     record = replay(session, "default", 2_000)
-    assert SessionRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert SessionRecord.from_dict(json.loads(json.dumps(asdict(record)))) == record
 
 
 def make_report(processes: int = 1, keep: Path | None = None) -> ReplayReport:

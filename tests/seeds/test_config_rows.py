@@ -7,14 +7,14 @@ import pytest
 
 from refold import ContextCompressionManager, compress
 from refold.cli.config import _show_rows
-from refold.cli.repl.commands import config as show_config
+from refold.cli.repl.commands import run_config as show_config
 from refold.config import CompressionConfig, explain, load_config
 from refold.config.layers import PRESETS
 from refold.config.values import find_row
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info
-from refold.web.pages.settings import read_sheet
+from refold.web.pages.settings import read_settings
 from tests.seeds.test_agent_rows import make_chat, make_screen
 
 SYNAPSE = {
@@ -283,8 +283,8 @@ def test_s3_9_the_settings_show_the_threshold_as_a_percentage(
     assert shown in capsys.readouterr().out
     (tmp_path / "refold.yaml").write_text(f"preset: {preset}\n")
     with ContextCompressionManager(load_config(tmp_path, environ={}), tmp_path) as manager:
-        sheet = read_sheet(SimpleNamespace(manager=manager, tenant=""))  # type: ignore[arg-type]
-        assert sheet.settings[name].typed == shown
+        settings = read_settings(SimpleNamespace(manager=manager, tenant=""))  # type: ignore[arg-type]
+        assert settings[name].typed == shown
         screen, console = make_screen()
         with ScriptedProvider("fine") as provider:
             show_config(make_chat(provider, manager), screen, "")

@@ -84,6 +84,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow  # tests/seeds/test_indicator.py shows it for each preset with a shorter chat.
 @pytest.mark.parametrize(("preset", "size", "language"), CASES)
 def test_s3_9_and_s4_3_a_growing_chat_in_the_library(tmp_path: Path, preset: str, size: str, language: str) -> None:
     acted: list[int] = []

@@ -167,7 +167,7 @@ def test_the_status_of_the_gateway_names_its_upstreams(folded):
 
 
 def test_events_are_streamed_as_they_happen_and_can_be_taken_up_again(start, monkeypatch):
-    monkeypatch.setattr("refold.server.api.events.POLL_S", 0.05)
+    monkeypatch.setattr("refold.server.api.workspace.POLL_S", 0.05)
     rig = start(config=SMALL, window=8_000)
     got = []
 

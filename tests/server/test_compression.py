@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +12,7 @@ from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.server.settings import without_arrival
 from refold.testing import ScriptedUsage, say
-from tests.effort import each_once
+from tests.effort import each_once, first_of
 from tests.laws.test_growth import convert, grow_session
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
@@ -61,7 +63,7 @@ def test_every_original_is_in_the_ledger(start):
     assert [json.loads(one.raw) for one in stored] == messages
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(WIRES, 1))
 def test_an_overflow_of_the_upstream_is_answered_with_a_smaller_request(start, wire):
     rig = start(config={"window": 100_000}, window=12_000)
     messages = make_dialog(30)
@@ -231,7 +233,10 @@ def test_a_request_for_a_short_answer_may_use_the_room_that_a_long_one_would_nee
     assert usual < tokens < status.hard, "the gauge has the limit that held for the request"
 
 
-@pytest.mark.parametrize(("wire", "model"), [("anthropic", "claude-sonnet-4-5"), ("openai-responses", "gpt-5")])
+@pytest.mark.parametrize(
+    ("wire", "model"),
+    [("anthropic", "claude-sonnet-4-5"), pytest.param("openai-responses", "gpt-5", marks=pytest.mark.slow)],
+)
 def test_a_session_that_grows_to_sixty_thousand_tokens_in_a_large_window_passes_unchanged(start, wire, model):
     rig = start(config={"window": 200_000})
     tokens = 0
@@ -244,3 +249,32 @@ def test_a_session_that_grows_to_sixty_thousand_tokens_in_a_large_window_passes_
         tokens = counted
         assert find_sent(rig, wire) == messages, f"compressed at {tokens:,} tokens"
     assert 57_000 < tokens <= 60_000
+
+
+FIRST_FOLD = """
+import json, sys
+from pathlib import Path
+from re import _compiler
+from tests.server.running import make_body, make_dialog, start_rig
+
+with start_rig(Path(sys.argv[1]), config={"window": 8_000, "reserve": 1_000}, window=8_000) as rig:
+    rig.post("openai-chat", make_body("openai-chat", make_dialog(1)))
+    assert rig.http.get("/readyz").status_code == 200
+    modules, compiled, compile_one = set(sys.modules), [], _compiler.compile
+
+    def note(pattern, flags=0):
+        compiled.append(str(pattern))
+        return compile_one(pattern, flags)
+
+    _compiler.compile = note
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(30)))
+    assert int(answer.headers["x-refold-edits"]) > 0
+    print(json.dumps([sorted(set(sys.modules) - modules), compiled]))
+"""
+
+
+def test_a_gateway_that_is_ready_imports_and_compiles_nothing_in_its_first_fold(tmp_path, empty_home):
+    command = [sys.executable, "-c", FIRST_FOLD, str(tmp_path / "work")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[], []]

@@ -3,7 +3,10 @@
 import contextlib
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from refold.config import CompressionConfig
@@ -15,6 +18,7 @@ from refold.server import app
 from refold.server.auth import KeyRing
 from refold.server.session_lookup import make_id
 from tests.effort import first_of
+from tests.postgres import empty_database, server_url
 from tests.server.running import make_body, make_dialog, wait_for
 
 WIRES = ["openai-chat", "openai-responses", "anthropic"]
@@ -47,7 +51,7 @@ class FailingLedger:
 
 
 @pytest.mark.parametrize("wire", first_of(WIRES, 1))
-@pytest.mark.parametrize("fails", [WRITES, ("everything",)])
+@pytest.mark.parametrize("fails", first_of([WRITES, ("everything",)], 1))
 def test_a_session_goes_on_within_the_window_when_the_ledger_fails(start, tmp_path, wire, fails):
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(config=SMALL, window=8_000, ledger=ledger)
@@ -224,7 +228,7 @@ def make_steps(wire, steps):
     return messages
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(reversed(WIRES), 1))
 def test_when_there_is_no_time_to_compress_only_the_newest_steps_are_sent_and_they_are_valid(start, wire):
     rig = start(config=SMALL, window=8_000, settings={"prepare_s_max": 0.0001})
     for steps in (1, 20, 21, 40):
@@ -246,3 +250,75 @@ def test_when_there_is_no_time_to_compress_only_the_newest_steps_are_sent_and_th
 
 def test_a_change_that_trying_again_will_not_help_is_no_503():
     assert (LedgerError.http_status, SessionBusy.http_status, ChangeRefused.http_status) == (503, 503, 500)
+
+
+class HangingLedger(FailingLedger):
+    """A ledger whose test write does not come back until it is let go."""
+
+    def __init__(self, ledger):
+        super().__init__(ledger)
+        self.tests, self.let_go = 0, threading.Event()
+
+    def check_write(self):
+        self.tests += 1
+        self.let_go.wait(60)
+
+
+def test_asking_over_and_over_whether_it_is_ready_takes_one_thread_while_the_ledger_hangs(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(app, "CHECK_S", 0.0)
+    ledger = HangingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    ledger.let_go.set()
+    rig = start(config=SMALL, window=8_000, ledger=ledger)
+    assert rig.http.get("/readyz").status_code == 200
+    ledger.let_go.clear()
+    ledger.fails = WRITES
+    before = ledger.tests
+    with ThreadPoolExecutor(40) as threads:
+        asked = [threads.submit(rig.http.get, "/readyz") for _ in range(40)]
+        wait_for(lambda: ledger.tests > before)
+        assert rig.http.get("/livez").status_code == 200
+        answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(30)))
+        assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
+        assert ledger.tests == before + 1
+        ledger.let_go.set()
+        assert {one.result().status_code for one in asked} <= {200, 503}
+
+
+@pytest.mark.parametrize(
+    ("harm", "mend"),
+    [
+        ("ALTER TABLE refold.message RENAME TO elsewhere", "ALTER TABLE refold.elsewhere RENAME TO message"),
+        (
+            "ALTER TABLE refold.message ADD CONSTRAINT full_disk CHECK (false) NOT VALID",
+            "ALTER TABLE refold.message DROP CONSTRAINT full_disk",
+        ),
+    ],
+)
+def test_a_gateway_that_cannot_store_messages_answers_is_not_ready_and_recovers_without_a_restart(
+    start, monkeypatch, harm, mend
+):
+    monkeypatch.setattr(app, "CHECK_S", 0.05)
+    with empty_database(server_url()) as url, psycopg.connect(url, autocommit=True) as database:
+        rig = start(config={**SMALL, "ledger": url}, window=8_000)
+        messages = make_dialog(30)
+        assert rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="talk").status_code == 200
+        assert rig.http.get("/readyz").status_code == 200
+        database.execute(harm)
+        wait_for(lambda: rig.http.get("/readyz").status_code == 503)
+        messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Said while it was broken."}]
+        answer = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="talk")
+        assert answer.status_code == 200
+        assert "LedgerError" in answer.headers["x-refold-reason"]
+        database.execute(mend)
+        wait_for(lambda: rig.http.get("/readyz").status_code == 200)
+        messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And after it."}]
+
+        def list_missing():
+            answer = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="talk")
+            stored = rig.manager.ledger.read_messages(answer.headers["x-refold-session"])
+            texts = {json.loads(one.raw)["content"] for one in stored}
+            return [one["content"] for one in messages if one["content"] not in texts]
+
+        # Another request may still find the ledger as it was a moment ago.
+        wait_for(lambda: list_missing() == [])
+        assert rig.manager.ledger.verify() == []

@@ -11,6 +11,7 @@ from refold.server.upstream import AnswerReader
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
 from refold.testing.answers import WIRES
+from tests.effort import up_to
 from tests.server.raw_upstream import RawUpstream, play_chunks
 from tests.server.running import PATHS, make_body, make_dialog, pack, wait_for
 
@@ -85,7 +86,7 @@ def check_fuzzed(start, count, seed):
 
 
 def test_fuzzed_requests_go_upstream_byte_for_byte(start):
-    check_fuzzed(start, 300, seed=1)
+    check_fuzzed(start, up_to(300, quick=60), seed=1)
 
 
 @pytest.mark.slow

@@ -100,6 +100,52 @@ def test_tenants_that_share_the_operators_key_reach_completions_only(start, meth
     assert rig.provider.requests == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/..%252ffiles",
+        "/v1/models/..;/files",
+        "/v1/models/x;y/files",
+        "/v1/models/%5c..%5cfiles",
+        "/v1/models/a%00b",
+    ],
+)
+def test_a_path_that_another_server_could_read_as_a_different_one_is_not_for_tenants(start, path):
+    rig = start(settings={"openai_key": "sk-held"})
+    key = rig.application.keys.add("alice")[1]
+    assert rig.http.get(path, headers={"x-refold-key": key}).status_code in (403, 404)
+    assert rig.provider.requests == []
+    for name in ("ft:gpt-4o:acme::abc", "meta-llama%2FLlama-3.1-8B", "qwen3@latest"):
+        rig.http.get(f"/v1/models/{name}", headers={"x-refold-key": key})
+        assert rig.provider.requests[-1].path == f"/v1/models/{name}"
+
+
+STEERING = [
+    "x-http-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "openai-organization",
+    "openai-project",
+    "cookie",
+]
+
+
+def test_a_tenant_with_the_operators_key_steers_neither_method_nor_path_nor_account(start):
+    rig = start(settings={"openai_key": "sk-held"})
+    key = rig.application.keys.add("alice")[1]
+    steering = dict.fromkeys(STEERING, "evil")
+    rig.http.get("/v1/models", headers={"x-refold-key": key, "x-trace": "kept", **steering})
+    sent = rig.provider.requests[-1].headers
+    assert not set(STEERING) & set(sent)
+    assert sent["x-trace"] == "kept"
+
+
+def test_a_client_with_its_own_provider_key_chooses_its_own_organisation(start):
+    rig = start()
+    rig.http.get("/v1/models", headers={"authorization": "Bearer sk-mine", "openai-organization": "org-mine"})
+    assert rig.provider.requests[-1].headers["openai-organization"] == "org-mine"
+
+
 def test_tenants_that_share_the_operators_key_still_complete_count_and_list_models(start):
     rig = start(settings={"openai_key": "sk-held", "anthropic_key": "sk-held"})
     key = rig.application.keys.add("alice")[1]

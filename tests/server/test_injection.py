@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.effort import each_once
+from tests.effort import each_once, first_of
 from tests.server.running import PATHS, make_dialog
 
 WINDOW = {"window": 8_000, "reserve": 1_000}
@@ -38,7 +38,7 @@ def read_tail(wire, body):
     return content if isinstance(content, str) else content[-1]["text"]
 
 
-@pytest.mark.parametrize(("wire", "stream"), each_once(PATHS, (False, True)))
+@pytest.mark.parametrize(("wire", "stream"), each_once(PATHS, (True, False), quick_max=1))
 def test_by_default_what_a_question_refers_to_stands_at_the_tail_and_no_byte_before_it_changes(start, wire, stream):
     rig = start(config=WINDOW, window=8_000)
     history = [*talk(), {"role": "user", "content": "Please go on with the next file."}]
@@ -61,7 +61,7 @@ def test_by_default_what_a_question_refers_to_stands_at_the_tail_and_no_byte_bef
     assert rig.manager.verify() == []
 
 
-@pytest.mark.parametrize("wire", list(PATHS))
+@pytest.mark.parametrize("wire", first_of(reversed(PATHS), 1))
 def test_what_was_added_is_told_in_the_headers_the_log_and_the_view(start, wire):
     rig = start(config=WINDOW, window=8_000)
     history = [*talk(), {"role": "user", "content": "Please go on with the next file."}]

@@ -115,16 +115,15 @@ VALUES = {
 }
 
 
-def test_a_body_of_countless_small_values_is_cut_and_neither_hashed_nor_stored(start):
-    rig = start(config=SMALL, window=20_000)
-    for where, write in VALUES.items():
-        body = {"model": "scripted-1", **write(VALUES_MAX + 8)}
-        answer = rig.post("openai-chat", json.dumps(body, separators=(",", ":")).encode())
-        assert "too many values" in answer.headers["x-refold-reason"], where
+@pytest.mark.parametrize("where", first_of(reversed(VALUES), 1))
+def test_a_body_of_countless_small_values_is_cut_and_neither_hashed_nor_stored(start, where):
+    rig, write = start(config=SMALL, window=20_000), VALUES[where]
+    body = {"model": "scripted-1", **write(VALUES_MAX + 8)}
+    answer = rig.post("openai-chat", json.dumps(body, separators=(",", ":")).encode())
+    assert "too many values" in answer.headers["x-refold-reason"]
     assert rig.http.get("/api/sessions").json()["sessions"] == []
-    for where, write in VALUES.items():
-        body = {"model": "scripted-1", **write(VALUES_MAX // 100)}
-        assert "too many" not in rig.post("openai-chat", body).headers["x-refold-reason"], where
+    body = {"model": "scripted-1", **write(VALUES_MAX // 100)}
+    assert "too many" not in rig.post("openai-chat", body).headers["x-refold-reason"]
 
 
 def test_the_gateway_answers_others_while_a_large_body_is_read(large):
@@ -146,6 +145,7 @@ def test_the_gateway_answers_others_while_a_large_body_is_read(large):
     assert statuses == [200]
 
 
+@pytest.mark.slow  # test_where_workers_stall shows one that is given up.
 def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(start, monkeypatch):
     rig = start(config=SMALL, window=20_000, settings=LARGE)
     rig.post("openai-chat", make_body("openai-chat", make_large()))
@@ -219,6 +219,7 @@ def test_a_cut_by_size_keeps_the_first_question_and_the_newest_messages():
     assert 40_000 < len(json.dumps(kept)) <= 52_000
 
 
+@pytest.mark.slow  # tests/server/test_fallback.py shows it for small ones.
 def test_where_the_ledger_is_an_object_of_this_process_a_large_request_is_compressed_in_memory_to_most_of_the_room(
     start, tmp_path
 ):
@@ -268,7 +269,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("kind", first_of(MALFORMED, 2))
 def test_trimming_a_malformed_request_is_linear_and_makes_it_fit(kind):
     newest = {"role": "user", "content": "now?"}
 
@@ -382,6 +383,7 @@ def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
     assert all(re.fullmatch(r"refold-thread_\d+", name) for name in readers), readers  # Threads of the executor.
 
 
+@pytest.mark.slow  # test_where_workers_stall is trimmed after its time, too.
 async def test_trimming_has_a_time_of_its_own_when_the_time_to_prepare_is_over():
     workers = BodyWorkers(0.001)
     job = PrepareJob("", CompressionConfig(), "", None, NO_LIMITS)

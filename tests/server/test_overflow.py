@@ -83,7 +83,8 @@ def test_a_refused_request_whose_history_cannot_be_read_again_is_sent_cut(start,
     assert answer.headers["x-refold-reason"].startswith("trimmed"), answer.headers
 
 
-@pytest.mark.parametrize("wire", first_of(("openai-responses", "anthropic", "openai-chat"), 1))
+@pytest.mark.slow  # The tests below show each refusal of it by itself.
+@pytest.mark.parametrize("wire", ["openai-responses", "anthropic", "openai-chat"])
 def test_a_growing_session_is_refused_at_most_twice_and_no_request_goes_out_whole_after_that(start, wire):
     """The scripted Responses interface states no limit, the others do."""
     rig = start(config={"window": 400_000}, window=12_000)
@@ -218,7 +219,7 @@ def test_the_number_of_limits_is_bounded(monkeypatch):
     assert limits.find(LimitKey("", "openai", "m99")).window == 8_000
 
 
-@pytest.mark.parametrize("window", [7_000, 13_000])
+@pytest.mark.parametrize("window", first_of([7_000, 13_000], 1))
 def test_a_refusal_without_a_stated_limit_is_answered_by_one_retry_that_keeps_what_fits(start, window):
     rig = start(config={"window": 400_000}, window=window)
     answers = grow(rig, "openai-responses", 9)

@@ -1,5 +1,6 @@
 """Messages found in the bytes of a request: known again without parsing, copied without a change."""
 
+import asyncio
 import json
 import random
 
@@ -160,3 +161,36 @@ def test_requests_of_no_more_sessions_are_remembered_than_the_gateway_knows(tmp_
     assert list(memory._by_session) == list(bodies)[-5:]
     assert sum(map(len, memory._by_start.values())) == 5
     assert memory._bytes == sum(len(bodies[name]) for name in list(bodies)[-5:])
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def reply(text):
+    return {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("asked", [0, 57, 119])
+def test_a_conversation_is_recognised_among_many_of_the_same_client(tmp_path, asked):
+    wire, reporter = WIRES["openai-chat"], Reporter(ContextCompressionManager(workspace_path=tmp_path))
+    memory = RequestMemory(reporter, bytes_max=10_000_000, sessions_max=1_000)
+    system = {"role": "system", "content": "You are a coding agent. " * 20}
+    # All are of one length and end alike; three of them are earlier states of the same conversation.
+    talks = [
+        [system, user(f"task {number:03}"), reply("ok"), user("go on"), reply("ok"), user("go on")]
+        for number in range(120)
+    ]
+    for number, talk in enumerate([*talks, talks[asked][:2], talks[asked][:4]]):
+        body = json.dumps(make_body("openai-chat", talk)).encode()
+        request = read_request(wire, body)
+        memory.remember(
+            KnownSession(f"s{number}", "", wire.name, request.digests), request, find_places(body, "messages")
+        )
+    longer = json.dumps(make_body("openai-chat", [*talks[asked], reply("ok"), user("and now?")])).encode()
+    found = asyncio.run(memory.find("", wire, longer, ""))
+    assert found is not None
+    assert found.remembered.session.id == f"s{asked}"
+    assert [one["content"] for one in found.request.messages] == ["ok", "and now?"]
+    other = json.dumps(make_body("openai-chat", [system, user("task 500"), reply("ok"), user("go on")])).encode()
+    assert asyncio.run(memory.find("", wire, other, "")) is None

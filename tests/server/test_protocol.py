@@ -1,5 +1,6 @@
 """What comes before and around a request: heads without end, silent connections, offers of other protocols, codings."""
 
+import asyncio
 import gzip
 import json
 import socket
@@ -7,7 +8,7 @@ import socket
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from refold.server.serve import HEAD_BYTES_MAX, GatewayProtocol
+from refold.server.serve import HEAD_BYTES_MAX, GatewayProtocol, JoinedWrites
 from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
 
@@ -143,3 +144,62 @@ def test_a_client_that_trims_its_oldest_messages_is_known_again_after_a_restart(
         assert trimmed.headers["x-refold-session"] == first
         other = make_dialog(10, words=6)
         assert rig.post("anthropic", make_body("anthropic", other)).headers["x-refold-session"] != first
+
+
+class Written(asyncio.Transport):
+    """A transport that notes what is written together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def writelines(self, list_of_data) -> None:
+        self.pieces.append(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.pieces.append(b"closed")
+
+
+async def let_loop_turn(count: int = 2) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_a_head_and_a_body_that_follows_at_once_are_written_together():
+    async def answer() -> list[bytes]:
+        line = Written()
+        joined = JoinedWrites(line, asyncio.get_running_loop())
+        for piece in (b"head ", b"body", b"more"):
+            joined.write(piece)
+        await let_loop_turn()
+        return line.pieces
+
+    assert asyncio.run(answer()) == [b"head body", b"more"]
+
+
+def test_a_head_does_not_wait_for_a_body_that_takes_its_time():
+    async def answer() -> list[bytes]:
+        line = Written()
+        joined = JoinedWrites(line, asyncio.get_running_loop())
+        joined.write(b"head")
+        await let_loop_turn()
+        early = list(line.pieces)
+        joined.write(b"body")
+        return [*early, *line.pieces[1:]]
+
+    assert asyncio.run(answer()) == [b"head", b"body"]
+
+
+def test_a_head_without_a_body_is_written_before_the_connection_is_closed():
+    async def answer() -> list[bytes]:
+        line = Written()
+        joined = JoinedWrites(line, asyncio.get_running_loop())
+        joined.write(b"head")
+        joined.close()
+        await let_loop_turn()
+        return line.pieces
+
+    assert asyncio.run(answer()) == [b"head", b"closed"]

@@ -12,7 +12,7 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.server.recall_tool import NAME, make_recall_tool
 from refold.server.wires import RESPONSES
 from refold.testing import ScriptedCall, ScriptedReply, call_tool, fail, say
-from tests.effort import each_once
+from tests.effort import each_once, first_of
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 from tests.server.test_fallback import WRITES, FailingLedger
 
@@ -126,7 +126,7 @@ def test_the_prefix_stays_the_same_from_request_to_request(start, wire):
     wait_for(lambda: len(rig.manager.ledger.read_usage(row.id, limit=9)) == 4)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(reversed(WIRES), 1))
 def test_an_agent_gets_back_what_was_folded_away(start, wire):
     handle = ScriptedCall(NAME, {"query": "port of the staging database"}, id="call_recall_1")
     rig = start([ScriptedReply("", calls=(handle,)), say("It is 6543.")], config=SMALL, settings=ON, window=8_000)
@@ -211,7 +211,7 @@ def results_of(wire, request, before):
     return json.dumps(request[key][len(before[key]) :], ensure_ascii=False)
 
 
-@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (True, False), quick_max=1))
 def test_results_fit_the_window_however_many_calls_an_answer_has(start, wire, is_streamed):
     calls = tuple(ScriptedCall(NAME, ASK_PORTS, id=f"call_{n}") for n in range(12))
 

@@ -98,9 +98,9 @@ def test_a_refusal_after_the_answer_began_makes_the_next_request_smaller(start):
 
 
 def test_a_stream_that_says_nothing_at_first_is_handed_on(start, monkeypatch):
-    monkeypatch.setattr("refold.server.upstream.FIRST_EVENT_S", 0.2)
+    monkeypatch.setattr("refold.server.upstream.FIRST_EVENT_S", 0.1)
     answer_bytes = [b"data: ", b'{"choices": []}', b"\n\n"]
-    with RawUpstream(play_chunks(answer_bytes, pause_s=0.5)) as upstream:
+    with RawUpstream(play_chunks(answer_bytes, pause_s=0.3)) as upstream:
         rig = start(upstream=upstream.url)
         answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(2), stream=True))
         assert answer.content == b"".join(answer_bytes)

@@ -1,13 +1,18 @@
 """What requests bring is in the ledger before their answers begin, whatever else happens to the ledger meanwhile."""
 
+import copy
 import json
+import pickle
 import threading
 
 import apsw
 import pytest
 
+from refold.errors import LedgerError, SessionNotFound
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager
+from refold.server.api.interface import show_error
+from refold.server.outgoing import Reporter
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 from tests.server.test_commands import ScriptedProvider, httpx2, run_gateway, wait_ready
 
@@ -135,3 +140,34 @@ def test_a_gateway_that_is_killed_has_stored_all_that_it_answered(tmp_path):
             assert read_stored(ledger, "mine") == asked
             assert ledger.verify() == []
             ledger.close()
+
+
+def test_a_session_that_another_process_deletes_starts_anew_with_the_next_request(start):
+    rig = start(window=8_000)
+    history = make_dialog(2)
+    for turn in range(4):
+        answer = rig.post("openai-chat", make_body("openai-chat", history), x_refold_session="talk")
+        assert answer.headers["x-refold-reason"] == "unchanged"
+        assert len(rig.manager.ledger.read_path("talk").ids) == len(history)
+        assert rig.http.get("/readyz").status_code == 200
+        if turn in (1, 2):
+            assert rig.manager.ledger.delete_session("talk")
+        history += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": f"go {turn}"}]
+    assert rig.manager.verify() == []
+
+
+def test_a_missing_session_is_no_fault_of_the_ledger(tmp_path):
+    reporter = Reporter(ContextCompressionManager(workspace_path=tmp_path))
+    reporter.note_written(SessionNotFound("talk"))
+    assert reporter.problem is None
+    reporter.note_written(LedgerError("the disk is full"))
+    assert reporter.problem is not None
+    assert "no session" in show_error(SessionNotFound("@alice/talk"), "alice")
+
+
+def test_a_copy_of_a_missing_session_error_says_the_same():
+    error = SessionNotFound("talk")
+    for copied in (copy.copy(error), pickle.loads(pickle.dumps(error)), type(error)(show_error(error, "alice"))):
+        assert type(copied) is SessionNotFound
+        assert str(copied) == str(error)
+        assert copied.values == {"session": "talk"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refold.conversation import Artifact
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning
+from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning, find_useful
 from refold.stages.extract.values import find_values
 from refold.tokens import counter_for
 from tests.effort import up_to
@@ -264,3 +264,9 @@ def test_a_line_of_a_megabyte_is_read_and_what_is_remembered_is_bounded(text: st
 def test_no_values_no_index() -> None:
     assert artifacts_of([user("hello"), assistant("hi")]) == []
     assert write_index([], 100, COUNT).text == ""
+
+
+@pytest.mark.parametrize("word", ["yield", "Run", "-rA", "./.a", "else:", ".#"])
+def test_a_single_word_or_sign_is_no_name_worth_listing(word: str) -> None:
+    names = [Artifact("name", value, "m:4f2a91c3") for value in (word, "Paradise Rock", "全家福")]
+    assert [one.artifact.value for one in find_useful(names, COUNT, lambda _: "")] == ["Paradise Rock", "全家福"]

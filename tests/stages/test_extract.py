@@ -22,11 +22,12 @@ from refold.stages.extract.layout import close_frame, neutralise
 from refold.stages.extract.story import split_clauses, weigh_sentence
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
-from tests.effort import first_of, up_to
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, lines, read_records, step, user, view_of
 
 COUNT = counter_for(None).count_text
+CHAT_ZH = Path(refold.__file__).parents[2] / "examples" / "sessions" / "chat_zh.jsonl"
 LARGE = ExtractOptions(tokens_max=3_000, index_tokens_max=600, turn_range=(1, 3))
 
 CODING = [
@@ -675,7 +676,7 @@ def test_lone_surrogates_and_no_words_at_all_are_survived() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", first_of(["tau_airline", "swe_mini", "zh_dialogues", "bfcl_long_replay", "agent_long", "locomo"], 4)
+    "name", ["tau_airline", "swe_mini", "zh_dialogues", "bfcl_long_replay", "agent_long", "locomo"]
 )
 def test_recorded_sessions_are_summed_up_without_an_invented_word(shared_data: Path, name: str) -> None:
     for record in read_records(shared_data, name, 3):
@@ -915,3 +916,41 @@ def test_a_request_is_the_goal_where_something_is_done_for_a_person() -> None:
     filler = [user("I am here. " * 30), *step("think", {"n": 1}, "ok"), assistant("I see the list of all flights now.")]
     text = extract([*chat, *filler * 3], ExtractOptions(tokens_max=120, index_tokens_max=10)).text
     assert wish in text
+
+
+def test_the_standing_rules_of_a_long_chat_come_before_what_the_assistant_says() -> None:
+    talk = [json.loads(line) for line in CHAT_ZH.read_text("utf-8").splitlines()]
+    text = extract(talk[1:], ExtractOptions(tokens_max=1_500), language="zh").text
+    rules = ("以后你给我算账，一律用人民币，精确到元", "水电总价按实际米数算，封顶13500元", "智能锁1380、网关套装899")
+    assert all(rule in section(text, "用户的要求") for rule in rules)
+
+
+def test_a_chinese_sentence_that_is_cut_after_a_clause_ends_with_the_mark_of_a_cut() -> None:
+    told = "抱歉，没有查到完全符合条件的餐馆，我们推荐您去白魁老号饭庄，人均消费是41元，评分是4.5分，"
+    rest = "另外店里的环境整洁明亮而且服务员都很热情周到，门口的停车位比较充足并且周末也不用排很长的队。"
+    talk = [user("找一家餐馆。"), assistant(told + rest)] * 8
+    text = extract(talk, ExtractOptions(tokens_max=110), language="zh").text
+    assert "白魁老号饭庄" in text
+    assert not any(line.endswith(("，", "；")) for line in text.split("\n"))
+    assert any(line.startswith("A> ") and line.endswith("…") for line in text.split("\n"))
+
+
+def test_a_chinese_sentence_that_only_points_to_others_is_worth_little() -> None:
+    leaning = ("这说明她愿意商量。", "别慌，这件事没有看上去那么复杂。", "我建议先把下面这些写在纸上，再出门。")
+    telling = ("这台空调一共14477元。", "那就定朴木装饰，合同编号PM-2026-0317。", "原因是厨房那面墙是承重墙。")
+    weights = [[weigh_sentence(one, "assistant", is_talk=True) for one in said] for said in (leaning, telling)]
+    assert max(weights[0]) < min(weights[1])
+
+
+def test_the_columns_of_a_table_are_no_outcome() -> None:
+    table = "NAME           READY   STATUS\n" + "\n".join(f"pod-{n}   1/1   Running" for n in range(6))
+    text = extract([user("Look."), *step("list_pods", {"service": "ledger"}, table), assistant("All run.")]).text
+    assert "list_pods(service=ledger) → [7]" in text
+
+
+def test_a_test_that_the_command_names_is_not_named_again_by_its_failure() -> None:
+    name = "tests/test_pay.py::test_dst_night"
+    failed = f"<returncode>1</returncode>\n1 failed in 0.13s\nFAILED {name} - IndexError: list index"
+    text = extract([user("Run."), *step("bash", {"command": f"pytest {name}"}, failed), assistant("It fails.")]).text
+    assert text.count(name) == 1
+    assert "IndexError: list index" in text

@@ -18,7 +18,7 @@ from refold.errors import ConfigError
 from refold.stages.mask import Mask, shorten_arguments
 from refold.stages.stage import Goal
 from refold.testing import find_violations
-from tests.effort import is_quick, up_to
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import (
     assistant,
@@ -301,7 +301,7 @@ def test_a_megabyte_on_one_line_is_masked_to_one_short_line() -> None:
 
 
 def test_every_line_for_a_recorded_output_is_verbatim_or_marked(shared_data: Path) -> None:
-    for record in read_records(shared_data, "tool_outputs", 800 if is_quick() else 200):
+    for record in read_records(shared_data, "tool_outputs", 200):
         view = view_of(session(step("bash", {"command": "cat log"}, record["content"]), step("bash", {}, "")))
         edits = propose(Mask(keep=1), view)
         assert find_dishonest(edits, view) == [], record["id"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.tokens import counter_for
-from refold.tokens.encoding import OPEN_VOCABULARIES, PROFILES, CharsQuarter, Encoding, Estimate
+from refold.tokens.encoding import OPEN_VOCABULARIES, PROFILES, Encoding, Estimate
 from tests.tokens.samples import KINDS
 
 # Vocabularies of seven makers stand in for the ones that are not public.
@@ -68,9 +68,9 @@ def test_an_unknown_family_gets_the_generic_estimate() -> None:
 
 
 def test_a_quarter_of_the_characters_stays_within_its_stated_margin() -> None:
-    quarter = CharsQuarter()
+    quarter = counter_for(None, "chars/4")
     for kind, text in KINDS.items():
-        assert Encoding("o200k_base").count(text) <= quarter.count(text) * (1 + quarter.margin), kind
+        assert Encoding("o200k_base").count(text) <= quarter.count_text(text) * (1 + quarter.margin), kind
 
 
 def test_a_million_characters_of_one_letter_or_of_blanks_are_no_trouble() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from refold.stages.prompts import Demands, write_demands
-from refold.stages.verify import Answer, find_rejection
+from refold.stages.summarise import Answer, find_rejection
 
 HEADINGS = Demands().headings
 GOOD = "## Current Status\nAll is well.\n## Pending Tasks\n- Nothing."

@@ -61,6 +61,7 @@ def serve(
         started.append(process)
     assert process.stderr is not None
     told: list[str] = []
+    reader = threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True)
     try:
         for line in process.stderr:
             told.append(line)
@@ -69,7 +70,7 @@ def serve(
         else:
             raise AssertionError("".join(told))
         # Read on, so that the server never waits for whoever reads its log.
-        threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True).start()
+        reader.start()
         wait_ready(found[0])
         yield found[0]
     finally:
@@ -79,6 +80,8 @@ def serve(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if reader.ident is not None:
+            reader.join(START_S)  # Nobody reads a file that is closed.
         process.stderr.close()
 
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -18,6 +19,7 @@ import aiohttp
 import pytest
 
 from refold.server.auth import KeyRing
+from tests.server.running import wait_for
 from tests.web.served import serve, wait_ready
 from tests.web.stories import leave_no_sample, open_manager
 
@@ -37,10 +39,10 @@ def open_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, dict[str, str]]]:
-    """A server with keys of two tenants, and a session of each."""
+    """A server with keys of three tenants, and a session of each."""
     folder = tmp_path_factory.mktemp("guarded")
     ring = KeyRing(folder)
-    keys = {tenant: ring.add(tenant)[1] for tenant in ("anna", "bert")}
+    keys = {tenant: ring.add(tenant)[1] for tenant in ("anna", "bert", "carla")}
     with open_manager(folder) as manager:
         for tenant in keys:
             manager.append(f"@{tenant}/notes", [{"role": "user", "content": f"the secret of {tenant}"}])
@@ -148,8 +150,12 @@ def test_with_keys_a_stranger_sees_the_form_and_nothing_else(guarded: tuple[str,
 
 
 def test_a_wrong_key_is_told_and_sets_no_cookie(guarded: tuple[str, Path, dict[str, str]]) -> None:
-    for given in ("", "rk-wrong", "x" * 3_000, "rk-船"):
-        answer, body = ask(guarded[0], "/ui/login", "POST", urlencode({"key": given}), **FORM)
+    def try_key(given: str) -> tuple[HTTPResponse, str]:
+        return ask(guarded[0], "/ui/login", "POST", urlencode({"key": given}), **FORM)
+
+    with ThreadPoolExecutor(4) as pool:  # Each answer takes half a second.
+        answers = list(pool.map(try_key, ("", "rk-wrong", "x" * 3_000, "rk-船")))
+    for answer, body in answers:
         assert answer.status == 401
         assert answer.getheader("set-cookie") is None
         assert "does not work" in body
@@ -213,16 +219,12 @@ def test_a_form_of_another_site_cannot_sign_anybody_in_or_out(guarded: tuple[str
 
 
 def test_a_revoked_key_ends_the_visit(guarded: tuple[str, Path, dict[str, str]]) -> None:
-    url, folder, _ = guarded
-    stored, key = KeyRing(folder).add("carla")
-    import time
-
-    time.sleep(0.6)  # The file is looked at twice a second.
-    cookie = sign_in(url, key)
+    url, folder, keys = guarded
+    cookie = sign_in(url, keys["carla"])
     assert ask(url, "/ui/", cookie=cookie)[0].status == 200
-    KeyRing(folder).revoke(stored.id)
-    time.sleep(0.6)
-    assert ask(url, "/ui/", cookie=cookie)[0].status == 303
+    ring = KeyRing(folder)
+    ring.revoke(next(one.id for one in ring.list_keys() if one.tenant == "carla"))
+    wait_for(lambda: ask(url, "/ui/", cookie=cookie)[0].status == 303)  # The file is looked at twice a second.
     assert not try_socket(url, Origin=url, Cookie=cookie)
 
 
@@ -254,3 +256,9 @@ def test_without_the_extra_the_gateway_serves_and_says_how_to_get_a_page(tmp_pat
         process.terminate()
         process.wait(60)
         process.stderr.close()
+
+
+def test_an_error_of_the_page_is_in_the_language_of_the_browser(open_url: str) -> None:
+    for language, expected in (("zh-CN,zh;q=0.9", "没有会话 'nobody'"), ("en", "there is no session 'nobody'")):
+        answer, body = ask(open_url, "/ui/export?name=nobody", accept_language=language)
+        assert (answer.status, body) == (404, expected)

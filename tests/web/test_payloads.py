@@ -121,6 +121,7 @@ def open_all(page: Any) -> None:
     page.wait_for_timeout(300)
 
 
+@pytest.mark.slow  # A browser and a server are started for it; see tests/web/test_door.py for pages without.
 def test_the_list_shows_titles_names_and_models_as_text(browser: Browser, url: str) -> None:
     page = browser.open(url)
     page.locator(".session-link").first.wait_for()

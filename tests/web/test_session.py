@@ -135,16 +135,16 @@ def test_the_scrubber_shows_a_request_as_it_was_sent(browser: Browser, url: str,
     scrubber = page.get_by_role("slider", name="Request to show")
     scrubber.wait_for()
     scrubber.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input')) }")
-    page.locator(".timeline-told", has_text=re.compile(r"Request 3 of \d+.* instead of")).wait_for()
+    page.locator(".timeline-figures", has_text=re.compile(r"Request 3 of \d+.* instead of")).wait_for()
     page.locator(".fold").first.wait_for(state="detached")
     page.get_by_role("heading", name="Context of request 3").wait_for()
-    sent = page.locator(".timeline-told").inner_text()
+    sent = page.locator(".timeline-figures").inner_text()
     figure = page.locator(".gauge-of").inner_text().split()[0]
     assert f" {figure} tokens" in sent, "the gauge shows the same request"
     assert not page.get_by_role("button", name="Compress now").is_visible()
     page.get_by_role("button", name="Newest", exact=True).click()
     page.get_by_role("button", name="Compress now").wait_for()
-    page.locator(".timeline-told", has_text="Now, after").wait_for()
+    page.locator(".timeline-figures", has_text="Now, after").wait_for()
 
 
 def test_before_and_after_stand_side_by_side_with_tokens(browser: Browser, url: str, workspace: Path) -> None:

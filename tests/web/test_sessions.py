@@ -136,6 +136,15 @@ def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, url:
     assert page.evaluate("document.documentElement.dataset.colours") == "light"
 
 
+def test_the_first_look_after_a_start_shows_own_sessions(browser: Browser, tmp_path: Path) -> None:
+    with serve(tmp_path) as address:
+        write(tmp_path, "own", "Tar the hull")
+        page = browser.open(f"{address}/ui/")
+        page.locator(".session-link, .empty").first.wait_for()
+        assert "Tar the hull" in list_titles(page)
+        assert page.locator("details.start").evaluate("one => one.open") is False
+
+
 def test_a_session_is_opened_with_the_keyboard_alone(browser: Browser, url: str, workspace: Path) -> None:
     write(workspace, "by-keyboard", "Coil the ropes")
     page = browser.open(url)

@@ -179,3 +179,9 @@ def test_a_switch_works_by_keyboard(page: Any) -> None:
     page.keyboard.press("Space")
     page.wait_for_selector("text=1 change")
     assert entry(page, "auto_compress").get_attribute("aria-checked") == "false"
+
+
+def test_a_wrong_value_on_the_chinese_page_is_explained_in_chinese(browser: Browser, address: str) -> None:
+    page = open_page(browser, address, language="zh-CN")
+    entry(page, "trigger_ratio").fill("7")
+    row(page, "trigger_ratio").get_by_text("trigger_ratio 是 '7'；请给出 1 或更小的数").wait_for()

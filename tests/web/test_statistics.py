@@ -74,7 +74,7 @@ def test_s3_9_the_statistics_show_what_was_sent_beside_what_it_would_have_been(
     curves = read_chart(page, 0)
     assert curves["Sent"] == [one.tokens for one in figures.requests]
     assert curves["Without refold (estimated)"] == [one.tokens_raw for one in figures.requests]
-    assert len(curves["Compression"]) == len({bisect(figures, fold.time) for fold in figures.folds})
+    assert len(curves["Compression"]) == len({bisect(figures, fold.created_at) for fold in figures.folds})
     bill = read_chart(page, 1)
     assert bill["With refold"][-1] == pytest.approx(figures.bill.dollars, abs=1e-5)
     assert "estimated" in page.inner_text(".notes")

@@ -20,10 +20,9 @@ import orjson
 from refold.agent import events
 from refold.budget import Budget
 from refold.conversation import because
-from refold.conversation.reason import Reason
 from refold.errors import ContextOverflow, ProviderError, Sentence, Unavailable, find_sentence
 from refold.llm.errors import choose_pause
-from refold.llm.port import ChatReply, ChatRequest, Delta
+from refold.llm.port import ChatReply, ChatRequest
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 
@@ -144,7 +143,11 @@ class Asking:
             async for item in answer:
                 if isinstance(item, ChatReply):
                     return item
-                self._take_piece(item, run)
+                if item.kind == "thinking":
+                    run.emit(events.ThinkingDelta(item.text))
+                else:
+                    run.pieces.append(item.text)
+                    run.emit(events.TextDelta(item.text))
                 while run.waiting() > EVENTS_WAITING_MAX:
                     await asyncio.sleep(0.01)
             raise Unavailable(f"{self.agent.model.name} closed the stream without an answer; try again")
@@ -158,25 +161,21 @@ class Asking:
             if inspect.isasyncgen(answer):
                 await answer.aclose()
 
-    def _take_piece(self, item: Delta, run: Run) -> None:
-        if item.kind == "thinking":
-            run.emit(events.ThinkingDelta(item.text))
-        else:
-            run.pieces.append(item.text)
-            run.emit(events.TextDelta(item.text))
-
     async def _recover(self, error: ContextOverflow, prepared: PreparedContext, run: Run) -> PreparedContext:
-        """Return a smaller context than the rejected one; raise if there is none."""
+        """Return a smaller context than the rejected one; raise ContextOverflow if nothing is left to compress."""
         refused = digest_messages(prepared.messages)
         budget = _budget_of(prepared)
-        lowered = judge_window(error, prepared.total_tokens, budget)
+        lowered = judge_window(error, prepared.total_tokens, budget, self.agent.model.name)
         if lowered is not None:
             await self._lower(lowered, run)
         why = Sentence("the provider rejected the request as too long; compressing and retrying")
         run.emit(events.Retrying(why))
         fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
-            await self._lower(step_down(prepared.total_tokens, budget), run)
+            # Nothing else changes the request: go below the rejected size.
+            after = min(max(WINDOW_MIN, int(prepared.total_tokens * _STEP_DOWN)), budget.window)
+            reason = because.WINDOW_REJECTED(tokens=prepared.total_tokens)
+            await self._lower(events.WindowLowered(self.agent.model.name, budget.window, after, reason), run)
             fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             raise ContextOverflow(
@@ -191,10 +190,10 @@ class Asking:
         await settle(manager.observe_usage, self.agent.session_id, 0, is_overflow=True)
         return await self._prepare()
 
-    async def _lower(self, lowered: Lowered, run: Run) -> None:
+    async def _lower(self, lowered: events.WindowLowered, run: Run) -> None:
         agent = self.agent
-        await settle(agent.manager.set_window, agent.session_id, agent.model.name, lowered.after)
-        run.emit(events.WindowLowered(self.agent.model.name, lowered.before, lowered.after, lowered.reason))
+        await settle(agent.manager.set_window, agent.session_id, lowered.model, lowered.window_after)
+        run.emit(lowered)
 
     async def _observe(self, reply: ChatReply, run: Run) -> None:
         figures = read_usage(dict(reply.usage)) if reply.usage else {}
@@ -228,32 +227,17 @@ async def settle(work: Callable[..., Result], *arguments: object, **named: objec
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A model's window that turned out smaller than announced."""
-
-    before: int
-    after: int
-    reason: Reason
-
-
 def digest_messages(messages: Sequence[object]) -> bytes:
     """Return a digest that identifies a request."""
     return hashlib.blake2b(orjson.dumps(messages), digest_size=16).digest()
 
 
-def judge_window(error: ContextOverflow, tokens: int, budget: Budget) -> Lowered | None:
+def judge_window(error: ContextOverflow, tokens: int, budget: Budget, model: str) -> events.WindowLowered | None:
     """Return the smaller window that a rejection implies, if any."""
     stated = error.tokens_max
     if stated is not None and WINDOW_MIN <= stated < budget.window:
-        return Lowered(budget.window, stated, because.WINDOW_STATED(tokens=stated))
+        return events.WindowLowered(model, budget.window, stated, because.WINDOW_STATED(tokens=stated))
     if stated is None and tokens < _CLEARLY_BELOW * budget.hard:
         after = max(WINDOW_MIN, int(tokens * 0.9))
-        return Lowered(budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
+        return events.WindowLowered(model, budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
     return None
-
-
-def step_down(tokens: int, budget: Budget) -> Lowered:
-    """Return a window below the rejected size, for when nothing else changes the request."""
-    after = max(WINDOW_MIN, int(tokens * _STEP_DOWN))
-    return Lowered(budget.window, min(after, budget.window), because.WINDOW_REJECTED(tokens=tokens))

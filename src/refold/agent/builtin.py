@@ -249,7 +249,7 @@ def make_run_command(workspace: Workspace) -> Tool:
         limit = max(0.1, min(TIMEOUT_S_MAX, timeout_s))
         kept = Kept()
         process, output = await _start(command, str(workspace.root))
-        reading = asyncio.ensure_future(_drain(output, kept))
+        reading = asyncio.ensure_future(output.drain(kept))
         ending = ""
         try:
             async with asyncio.timeout(limit):
@@ -258,7 +258,8 @@ def make_run_command(workspace: Workspace) -> Tool:
         except TimeoutError:
             ending = f"[stopped after {limit:g} s]"
         finally:
-            _end_group(process.pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             # A child that left the group may hold the pipe open; its further output is ignored.
             await asyncio.wait({reading}, timeout=_DRAIN_S)
             reading.cancel()
@@ -278,6 +279,10 @@ class _Output:
     reader: asyncio.StreamReader
     transport: asyncio.ReadTransport
     file: io.FileIO
+
+    async def drain(self, kept: Kept) -> None:
+        while piece := await self.reader.read(65_536):
+            kept.add(piece)
 
     async def close(self) -> None:
         """Close the pipe at once: the transport alone would close it in a later loop iteration, if any."""
@@ -315,16 +320,6 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
     finally:
         os.close(theirs)
     return process, _Output(reader, transport, file)
-
-
-async def _drain(output: _Output, kept: Kept) -> None:
-    while piece := await output.reader.read(65_536):
-        kept.add(piece)
-
-
-def _end_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def make_builtin_tools(groups: list[str], folder: str | Path = ".") -> list[Tool]:

@@ -11,6 +11,8 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from refold.agent.tools import Tool, make_tool
@@ -52,23 +54,14 @@ class ContextTools:
         return self._find_id()
 
     def list_tools(self) -> list[Tool]:
-        return [make_tool(method) for method in self.list_methods()]
+        managing = (self.context_status, self.context_compress, self.context_config, self.context_summary)
+        reading = (self.context_recall, self.context_expand, self.context_pin)
+        return [make_tool(method) for method in (*managing, *reading)]
 
     def list_shared(self) -> list[Tool]:
         """Return the tools that integrations offer: those that a model needs to get back what left its view."""
         shared = (self.context_recall, self.context_expand, self.context_status, self.context_compress)
         return [make_tool(method) for method in shared]
-
-    def list_methods(self) -> list[Callable[..., Any]]:
-        return [
-            self.context_status,
-            self.context_compress,
-            self.context_config,
-            self.context_summary,
-            self.context_recall,
-            self.context_expand,
-            self.context_pin,
-        ]
 
     def context_status(self) -> str:
         """Show how full your context is: tokens, window, turns, compressions, and when it compresses next."""
@@ -229,78 +222,13 @@ _LABELS = {
     "autoCompress": "自动压缩",
     "importanceThreshold": "重要性阈值",
 }
-# Every text in English and Chinese. ``{count:count message}`` is a figure with its noun in the right number.
-_TEXTS: dict[str, tuple[str, str]] = {
-    "nothing_yet": ("This session has no messages yet.", "本会话还没有消息。"),
-    "no_summaries": ("Nothing has been compressed yet: there are no summaries.", "还没有压缩过，没有摘要。"),
-    "empty_query": ("The query is empty; give a few words to look for.", "查询为空，请给出要查找的词。"),
-    "no_room": (
-        "There is no room in the context for more of the originals in this turn. Answer with what you have.",
-        "本轮的上下文里没有空间再显示更多原文。请用已有的内容作答。",
-    ),
-    "one_at_a_time": ("Too many calls in one answer; ask again for this one.", "一次回答中的调用太多，请单独再查。"),
-    "nothing_to_compress": ("Nothing to compress.", "无需压缩。"),
-    "compress_failed": ("Compression failed, history unchanged: {why}.", "压缩失败，保持原历史不变：{why}。"),
-    "not_compressed": (
-        "Nothing was compressed ({why}): {tokens:,} tokens as before.",
-        "未压缩（{why}）：仍为 {tokens:,} 词元。",
-    ),
-    "compressed": (
-        "Compressed: {before:,} → {after:,} messages, {done.previous_tokens:,} → {done.current_tokens:,} tokens, "
-        "{done.freed_tokens:,} freed ({stages}). {done.preserved_count:count message} unchanged.{gone} "
-        "Originals: context_recall, context_expand.",
-        "压缩完成：{before:,} → {after:,} 条消息，{done.previous_tokens:,} → {done.current_tokens:,} 词元，"
-        "释放 {done.freed_tokens:,}（{stages}）。{done.preserved_count:,} 条消息未变。{gone}"
-        "原文可用 context_recall、context_expand 取回。",
-    ),
-    "deleted": (" {count:count file} deleted.", "删除文件 {count:,} 个。"),
-    "context": (
-        "Context: {now.tokens:,} of {now.hard:,} tokens ({now.share:.0%}; window {now.window:,}).",
-        "上下文：{now.tokens:,} / {now.hard:,} 词元（{now.share:.0%}，窗口 {now.window:,}）。",
-    ),
-    "in_view": (
-        "In view: {now.messages_in_view:,} of {now.messages:count message}, {now.turns:count turn}; "
-        "{now.tokens_original:,} tokens in all, {now.compression_count:count compression}, {now.pinned:,} pinned.",
-        "可见：{now.messages:,} 条消息中的 {now.messages_in_view:,} 条，{now.turns:,} 轮；"
-        "原文共 {now.tokens_original:,} 词元，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
-    ),
-    "stopped": ("Automatic compression does not run: {why}.", "自动压缩未运行：{why}。"),
-    "configuration": ("Configuration: {listed}.", "配置：{listed}。"),
-    "statistics": (
-        "Statistics: {now.messages:count message}, {now.messages_folded:,} compressed, "
-        "{now.folded_away:,} tokens folded away.",
-        "统计：总消息数 {now.messages:,}，已压缩 {now.messages_folded:,} 条，已折叠 {now.folded_away:,} 词元。",
-    ),
-    "settings": ("Settings of compression:", "压缩设置："),
-    "changed": (
-        "Set {listed}; kept in .compression/config.json.",
-        "已设置 {listed}，保存于 .compression/config.json。",
-    ),
-    "no_such_setting": (
-        "There is no setting {name!r} to change here; there are {known}.",
-        "没有可更改的设置 {name!r}；可用：{known}。",
-    ),
-    "wrong_value": ("{name} was not changed; it takes {allowed}.", "{name} 未更改；允许的值：{allowed}。"),
-    "turns": ("[turns {first}–{last}]", "[第 {first}–{last} 轮]"),
-    "recalled": (
-        "{count:count passage} for {query!r}; {reader} gives the whole original.",
-        "“{query}”共 {count:,} 段；{reader} 可读全文。",
-    ),
-    # A model that is not told so searches again and again.
-    "not_recalled": (
-        "Nothing in this session mentions {query!r}. The same search again finds nothing either.",
-        "本会话中没有提到“{query}”。重复同样的查询也不会有结果。",
-    ),
-    "page": ("⟨{handle}⟩ characters {start}–{stop}", "⟨{handle}⟩ 第 {start}–{stop} 字符"),
-    "more": ("; continue with offset={stop}", "；继续请用 offset={stop}"),
-    "end": ("; this is the end", "；已到结尾"),
-    "past_the_end": ("{handle} ends before character {offset}.", "{handle} 在第 {offset} 字符之前已结束。"),
-    "unknown_handle": ("Not found: {why}", "找不到 {handle}：{why}"),
-    "pinned": (
-        "{handle} is pinned and will not be compressed; {count:count message} pinned now.",
-        "{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",
-    ),
-}
+
+
+@cache
+def _read_texts() -> dict[str, tuple[str, str]]:
+    """Return every text in English and Chinese; ``{count:count message}`` is a figure with its noun."""
+    texts: dict[str, tuple[str, str]] = json.loads((files("refold") / "locale" / "tools.json").read_text("utf-8"))
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +238,7 @@ class Texts:
     language: Language
 
     def __call__(self, key: str, **values: object) -> str:
-        return fill_template(_TEXTS[key][self.language == "zh"], values)
+        return fill_template(_read_texts()[key][self.language == "zh"], values)
 
     def explain(self, key: str, reason: Reason, **values: object) -> str:
         """Return a text that names a reason as ``why``."""

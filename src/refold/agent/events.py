@@ -1,17 +1,15 @@
-"""Events of an agent run, and the hub that turns a manager's notices into events, across threads.
+"""Events of an agent run, those made from a manager's notices included.
 
 There is one frozen class per kind; ``kind`` is its name in callbacks and in JSON. Events carry no credentials, and a
-listener cannot change the run. A manager never drops a listener, so it gets a single one, the hub, for all agents.
+listener cannot change the run.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 from refold.conversation.reason import Reason, describe
 from refold.manager import ContextCompressionManager
@@ -160,65 +158,28 @@ class Finished(AgentEvent, kind="finished"):
     steps: int
 
 
-Listener = Callable[[AgentEvent], None]
 _KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned")
-_hubs: WeakKeyDictionary[ContextCompressionManager, Hub] = WeakKeyDictionary()
-_guard = threading.Lock()
 
 
-class Hub:
-    """The listeners of each session."""
+@contextmanager
+def listening(
+    manager: ContextCompressionManager, session_id: str, listen: Callable[[AgentEvent], None]
+) -> Iterator[None]:
+    """Call ``listen`` with a session's compressions as events inside the block, from any thread."""
+    started = 0.0
 
-    def __init__(self) -> None:
-        self._listeners: dict[str, list[Listener]] = {}
-        self._started: dict[str, float] = {}
-        self._lock = threading.Lock()
+    def hear(notice: Notice) -> None:
+        nonlocal started
+        if notice.session_id == session_id:
+            started = notice.time if notice.kind == "before_compress" else started
+            listen(_make_event(notice, manager, started or notice.time))
 
-    def listen_to(self, manager: ContextCompressionManager) -> None:
-        def hear(notice: Notice) -> None:
-            self.pass_on(notice, manager)
-
-        for kind in _KINDS:
-            manager.on(kind, hear)
-
-    @contextmanager
-    def listening(self, session_id: str, listen: Listener) -> Iterator[None]:
-        """Call ``listen`` with a session's events inside the block, from any thread."""
-        with self._lock:
-            self._listeners.setdefault(session_id, []).append(listen)
-        try:
-            yield
-        finally:
-            with self._lock:
-                left = [one for one in self._listeners.get(session_id, ()) if one is not listen]
-                if left:
-                    self._listeners[session_id] = left
-                else:
-                    self._listeners.pop(session_id, None)
-                    self._started.pop(session_id, None)
-
-    def pass_on(self, notice: Notice, manager: ContextCompressionManager) -> None:
-        """Convert a notice to an event and pass it to the session's listeners."""
-        with self._lock:
-            listeners = list(self._listeners.get(notice.session_id, ()))
-            if not listeners:
-                return
-            if notice.kind == "before_compress":
-                self._started[notice.session_id] = notice.time
-            started = self._started.get(notice.session_id, notice.time)
-        event = _make_event(notice, manager, started)
-        for listen in listeners:
-            listen(event)
-
-
-def find_hub(manager: ContextCompressionManager) -> Hub:
-    """Return a manager's hub, created on first use."""
-    with _guard:
-        hub = _hubs.get(manager)
-        if hub is None:
-            hub = _hubs[manager] = Hub()
-            hub.listen_to(manager)
-        return hub
+    stops = [manager.on(kind, hear) for kind in _KINDS]
+    try:
+        yield
+    finally:
+        for stop in stops:
+            stop()
 
 
 def _make_event(notice: Notice, manager: ContextCompressionManager, started: float) -> AgentEvent:

@@ -15,7 +15,6 @@ from typing import Any
 from refold.agent import events
 from refold.agent.ask import Asking, Run, settle
 from refold.agent.context_tools import ContextTools
-from refold.agent.events import find_hub
 from refold.agent.models import find_endpoint, make_chat_model, speak
 from refold.agent.tools import INTERRUPTED, AgentLimits, Approve, Runner, Tool, make_tools
 from refold.errors import ConfigError
@@ -106,7 +105,7 @@ class Agent:
                 loop.call_soon_threadsafe(emit, event)
 
         self._is_running = True
-        with find_hub(self.manager).listening(self.session_id, listen):
+        with events.listening(self.manager, self.session_id, listen):
             task = asyncio.ensure_future(self._drive(prompt, Run(emit, waiting=queue.qsize)))
             task.add_done_callback(lambda _: queue.put_nowait(None))
             try:

@@ -57,16 +57,15 @@ def choose_chat_model(
     ollama_url: str = OLLAMA_URL,
     find_local: Callable[[], LocalModel | None] = find_local_model,
 ) -> Chosen:
-    """Return the first available model; raise ConfigError if there is none."""
+    """Return the wanted model, or else the first one available; raise ConfigError if no model can be used."""
     if wanted.model or wanted.url:
         endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
         if endpoint is not None:
             return Chosen(make_from_endpoint(endpoint), wanted.origin or Sentence("asked for"))
         found = find_ollama(ollama_url) if wanted.model else []
         if wanted.model in found:
-            return Chosen(
-                OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), Sentence("asked for; Ollama on this machine has it")
-            )
+            why = Sentence("asked for; Ollama on this machine has it")
+            return Chosen(OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), why)
         raise ConfigError(
             "nothing says where {model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url",
             model=wanted.model,
@@ -75,9 +74,8 @@ def choose_chat_model(
     if endpoint is not None:
         return Chosen(make_from_endpoint(endpoint), _tell_variable(endpoint, values))
     if found := find_ollama(ollama_url):
-        return Chosen(
-            OpenAIModel(found[0], "", f"{ollama_url}/v1"), Sentence("no key is set; Ollama answers on this machine")
-        )
+        why = Sentence("no key is set; Ollama answers on this machine")
+        return Chosen(OpenAIModel(found[0], "", f"{ollama_url}/v1"), why)
     if (local := find_local()) is not None:
         return Chosen(local, Sentence("no key is set and no Ollama runs; the small local model is installed"))
     raise ConfigError(NO_MODEL)
@@ -125,7 +123,7 @@ def find_ollama(url: str = OLLAMA_URL) -> list[str]:
 
 
 def speak(model: ChatModel, wire: str, session_id: str = "") -> ChatModel:
-    """Return the model behind a translator if its format differs; raise ConfigError if there is none."""
+    """Return the model, behind a translator if the session has another format; raise ConfigError for unknown pairs."""
     inner = model.model if isinstance(model, Translated) else model
     if inner.wire == wire:
         return inner

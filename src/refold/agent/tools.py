@@ -97,11 +97,11 @@ def make_tool(
     called = name or str(getattr(function, "__name__", ""))
     if not _NAME.fullmatch(called):
         raise ConfigError(f"a tool cannot be called {called[:80]!r}; use letters, digits, '_' and '-', 64 at most")
-    documentation = inspect.getdoc(function) or ""
-    model = _model_arguments(function, called, _read_argument_lines(documentation))
+    description, lines = _read_documentation(inspect.getdoc(function) or "")
+    model = _model_arguments(function, called, lines)
     schema = _drop_titles(model.model_json_schema())
     schema.pop("description", None)
-    return Tool(called, _describe(documentation, called), schema, function, model, asks, timeout_s)
+    return Tool(called, description or called.replace("_", " "), schema, function, model, asks, timeout_s)
 
 
 def make_tools(functions: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
@@ -133,28 +133,20 @@ def _model_arguments(function: Callable[..., Any], name: str, lines: Mapping[str
         raise ConfigError(f"tool {name!r} has arguments that JSON cannot represent: {error}") from None
 
 
-def _describe(documentation: str, name: str) -> str:
-    """Return the part of a docstring before the list of arguments."""
-    lines: list[str] = []
-    for line in documentation.splitlines():
-        if line.strip().lower() in ("args:", "arguments:", "parameters:", "returns:", "raises:"):
-            break
-        lines.append(line)
-    return "\n".join(lines).strip() or name.replace("_", " ")
-
-
-def _read_argument_lines(documentation: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    is_inside = False
+def _read_documentation(documentation: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring's text before its first section, and the descriptions of the arguments."""
+    text: list[str] = []
+    arguments: dict[str, str] = {}
+    section = ""
     for line in documentation.splitlines():
         heading = line.strip().lower()
-        if heading in ("args:", "arguments:", "parameters:"):
-            is_inside = True
-        elif heading in ("returns:", "raises:"):
-            is_inside = False
-        elif is_inside and (written := _ARGUMENT_LINE.match(line)):
-            found[written[1]] = written[2].strip()
-    return found
+        if heading in ("args:", "arguments:", "parameters:", "returns:", "raises:"):
+            section = heading
+        elif not section:
+            text.append(line)
+        elif section not in ("returns:", "raises:") and (written := _ARGUMENT_LINE.match(line)):
+            arguments[written[1]] = written[2].strip()
+    return "\n".join(text).strip(), arguments
 
 
 def _drop_titles(schema: Any) -> Any:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from refold.conversation.message import frozen
 from refold.errors import ConfigError
 
 # Up to this room a limit in tokens holds as it is.
 SCALE_ROOM = 80_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """Tiers in tokens: warn at *warn*, compress at *soft*, never exceed *hard*, and compress down to *target*.
 
@@ -45,10 +46,7 @@ class Budget:
             )
 
     def above(self, fixed_tokens: int) -> Budget:
-        """Return the budget with its tiers above so many tokens that no compression can take away.
-
-        Without this, a system prompt that fills half of the window would leave a target that nothing can reach.
-        """
+        """Return the budget with its tiers above tokens that no compression can take away: system prompt, tools."""
         if not self.is_of_room or fixed_tokens <= 0 or fixed_tokens >= self.hard:
             return self
         room = self.hard - fixed_tokens
@@ -84,11 +82,6 @@ class Tiers:
     target_tokens: int | None = None
 
 
-def _scale(tokens: int, room: int) -> int:
-    """Return a number of tokens for rooms of up to 80,000, in proportion for larger ones, at most twice as many."""
-    return int(tokens * min(2.0, max(1.0, room / SCALE_ROOM)))
-
-
 def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.0) -> Budget:
     """Return the tiers of a model's window; ``margin`` is by how much the counter may undercount."""
     if reserve < 0 or reserve >= window:
@@ -100,10 +93,13 @@ def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.
     hard = max(1, int((window - reserve) / (1.0 + margin)))
     soft = min(hard, max(1, int(hard * tiers.soft)))
     target = min(soft, max(1, int(hard * tiers.target)))
+    if tiers.target_tokens is not None:
+        # A limit in tokens grows with the room above 80,000, to twice as many at most.
+        target = min(target, int(tiers.target_tokens * min(2.0, max(1.0, hard / SCALE_ROOM))))
     return Budget(
         hard=hard,
         soft=soft,
         warn=min(soft, max(1, int(hard * tiers.warn))),
-        target=target if tiers.target_tokens is None else min(target, _scale(tiers.target_tokens, hard)),
+        target=target,
         window=window,
     )

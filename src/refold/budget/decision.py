@@ -6,16 +6,15 @@ and the brake (L9) hold back everything but *hard*, because a context must fit (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from refold.budget.budget import Budget
 from refold.budget.economics import Economics, check_economics
 from refold.budget.trigger import Counts, Thresholds, Trigger, decide
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecisionPolicy:
     """Inputs of a decision besides the numbers. ``head_tokens`` come before anything that a change could touch.
 
@@ -31,7 +30,7 @@ class DecisionPolicy:
     braked: Reason = NO_REASON
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """The decision. ``note`` says why not to compress, or why in spite of a switch; ``is_held``: it was held back."""
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from refold.budget.budget import Budget
 from refold.budget.trigger import QUIET, Counts, Trigger
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.tokens.models import CacheRules, Cliff, ModelInfo
 
 # Where a model's prices are not known, an output token costs as much as it does at most providers.
@@ -57,11 +59,11 @@ class Tariff:
 
     def cliff_at(self, tokens: int) -> Cliff | None:
         """Return the highest cliff that a request of this size is above."""
-        return max((cliff for cliff in self.cliffs if tokens > cliff.above_tokens), default=None, key=_height)
-
-
-def _height(cliff: Cliff) -> int:
-    return cliff.above_tokens
+        return max(
+            (cliff for cliff in self.cliffs if tokens > cliff.above_tokens),
+            default=None,
+            key=attrgetter("above_tokens"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
     return Charge(summariser=prompt_tokens * dearer_in + tariff.output * reply_tokens * dearer_out)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Carry:
     """Figures of the requests since the last change of the prefix, including the request that carried the change.
 
@@ -207,10 +209,7 @@ class Forecast:
 
 
 def count_removable(counts: Counts, budget: Budget, carry: Carry) -> int:
-    """Return the tokens that a change could remove: those added since the last change, or those above the target.
-
-    Documents of a person stay, and messages that no request has contained yet must be sent whole first (L11).
-    """
+    """Return the tokens that a change could remove; documents and messages not sent yet (L11) stay."""
     kept = max(carry.floor_tokens or budget.target, budget.target + counts.document_tokens)
     return max(0, counts.tokens - counts.unsent_tokens - kept)
 
@@ -265,10 +264,7 @@ def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: E
 
 
 def find_next_size(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> int | None:
-    """Return the size at which a fold to save money would be made if the session goes on as it does, or None.
-
-    None means that the window comes first, or that there is nothing to go by yet.
-    """
+    """Return the size at which a fold would save money if the session goes on as it does; else None."""
     carry = economics.carry
     if not carry.requests:
         return None

@@ -7,11 +7,13 @@ away the nearest is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from refold.budget.budget import Budget
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Language, Reason, count_things
 
 Strength = Literal["none", "warn", "soft", "hard"]
@@ -20,10 +22,7 @@ _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """The urgency of a compression: none, a warning, when it suits (soft) or now (hard).
-
-    ``by_count``: a count or a person asked for it. ``is_economic``: it is to save money, and nothing else asks for it.
-    """
+    """How urgent a compression is. ``by_count``: a count or a person asks for it; ``is_economic``: only prices do."""
 
     strength: Strength
     reason: Reason = NO_REASON
@@ -36,7 +35,7 @@ class Trigger:
         return self.strength in ("soft", "hard")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """Measurements of the view: tokens (system prompt and tools included), messages, turns; usage as reported.
 
@@ -104,57 +103,27 @@ def _frees_too_little(counts: Counts, budget: Budget) -> bool:
     return not budget.is_ruled and above - counts.unsent_tokens < FREED_SHARE * above
 
 
-def check_rounds(counts: Counts, thresholds: Thresholds) -> Trigger:
-    """S0.3: as many messages in the view as the threshold, or more."""
-    if thresholds.rounds is not None and counts.messages >= thresholds.rounds:
-        return Trigger("soft", because.ROUNDS(messages=counts.messages, limit=thresholds.rounds), True)
-    return QUIET
-
-
-def check_messages(counts: Counts, thresholds: Thresholds) -> Trigger:
-    """S1.3: more messages in the view than the threshold, system messages left out."""
+def _check_counts(counts: Counts, thresholds: Thresholds, budget: Budget) -> Iterator[Trigger]:
+    """Yield a trigger for each count that reached its threshold, or passed it (messages, turns)."""
     spoken = counts.messages if counts.spoken is None else counts.spoken
-    if thresholds.messages is not None and spoken > thresholds.messages:
-        return Trigger("soft", because.MESSAGES(messages=spoken, limit=thresholds.messages), True)
-    return QUIET
-
-
-def check_tokens(counts: Counts, thresholds: Thresholds) -> Trigger:
-    """S0.3: as many tokens in the view as the threshold, or more."""
-    if thresholds.tokens is not None and counts.tokens >= thresholds.tokens:
-        return Trigger("soft", because.TOKENS(tokens=counts.tokens, limit=thresholds.tokens), True)
-    return QUIET
-
-
-def check_turns(counts: Counts, thresholds: Thresholds) -> Trigger:
-    """S1.1: more turns in the view than the threshold."""
-    if thresholds.turns is not None and counts.turns > thresholds.turns:
-        return Trigger("soft", because.TURNS(turns=counts.turns, limit=thresholds.turns), True)
-    return QUIET
-
-
-def check_reported(counts: Counts, thresholds: Thresholds, budget: Budget) -> Trigger:
-    """S3.4: the provider's own figure for the last request, as a share of the window, reached its threshold."""
-    ratio = thresholds.reported_ratio
-    if ratio is None or counts.reported_tokens is None:
-        return QUIET
-    if counts.reported_tokens >= ratio * budget.window:
-        share = counts.reported_tokens / budget.window
-        return Trigger("soft", because.REPORTED(tokens=counts.reported_tokens, share=round(share, 4)), True)
-    return QUIET
+    if thresholds.rounds is not None and counts.messages >= thresholds.rounds:  # S0.3
+        yield Trigger("soft", because.ROUNDS(messages=counts.messages, limit=thresholds.rounds), True)
+    if thresholds.messages is not None and spoken > thresholds.messages:  # S1.3: system messages are left out.
+        yield Trigger("soft", because.MESSAGES(messages=spoken, limit=thresholds.messages), True)
+    if thresholds.tokens is not None and counts.tokens >= thresholds.tokens:  # S0.3
+        yield Trigger("soft", because.TOKENS(tokens=counts.tokens, limit=thresholds.tokens), True)
+    if thresholds.turns is not None and counts.turns > thresholds.turns:  # S1.1
+        yield Trigger("soft", because.TURNS(turns=counts.turns, limit=thresholds.turns), True)
+    ratio, reported = thresholds.reported_ratio, counts.reported_tokens
+    if ratio is not None and reported is not None and reported >= ratio * budget.window:  # S3.4
+        share = round(reported / budget.window, 4)
+        yield Trigger("soft", because.REPORTED(tokens=reported, share=share), True)
 
 
 def decide(counts: Counts, budget: Budget, thresholds: Thresholds | None = None) -> Trigger:
     """Return the strongest trigger; of two equally strong ones the first, in the order of this file."""
     thresholds = thresholds or Thresholds()
-    found = (
-        check_budget(counts, budget),
-        check_rounds(counts, thresholds),
-        check_messages(counts, thresholds),
-        check_tokens(counts, thresholds),
-        check_turns(counts, thresholds),
-        check_reported(counts, thresholds, budget),
-    )
+    found = (check_budget(counts, budget), *_check_counts(counts, thresholds, budget))
     strongest = max(found, key=lambda trigger: _ORDER[trigger.strength])
     if strongest.by_count and counts.spoken is not None and counts.spoken <= thresholds.kept:
         why = because.TOO_FEW(because=strongest.reason, messages=counts.spoken, kept=thresholds.kept)

@@ -18,8 +18,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
-from refold.cli.output import find_language, is_translated, tr, translate, use_language
-from refold.errors import BudgetTooSmall, ConfigError, RefoldError, Sentence, find_sentence
+from refold.cli.output import describe_error, find_language, tr, translate, use_language
+from refold.errors import ConfigError, RefoldError
+from refold.sentences import is_chinese
 
 if TYPE_CHECKING:
     _Base = TyperCommand
@@ -63,7 +64,8 @@ _USAGE = (
     "Input should be greater than {limit}",
     "Input should be less than {limit}",
 )
-_CHINESE = re.compile("[\u4e00-\u9fff]")
+# A requirement of an extra as the metadata state it: uvicorn>=0.30; extra == "server".
+_REQUIREMENT = re.compile(r"([\w.-]++)[^;]*+; extra == ['\"]([\w-]+)['\"]")
 # typer's base class for usage errors; not every release exports it under a public name.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 # The commands under each heading, in the order in which people need them.
@@ -95,7 +97,9 @@ class Stopped(Exception):
 
 def run_to_end(app: Callable[..., object]) -> int:
     """Run the command line, report any error on standard error, and return the exit code."""
-    _accept_any_character()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # A character that the encoding lacks is escaped, not an error.
+            stream.reconfigure(errors="backslashreplace")
     use_language(None)
     try:
         code = app(prog_name="refold", standalone_mode=False)
@@ -117,7 +121,7 @@ def run_to_end(app: Callable[..., object]) -> int:
         return fail(tr("stopped"), 130)
     except OSError as error:
         _leave_quietly()
-        return fail(tr("the result cannot be written: {strerror}", strerror=error.strerror or error), 9)
+        return fail(tr("the result cannot be written: {why}", why=error.strerror or error), 9)
     except Exception as error:  # noqa: BLE001 - the last resort: users get a sentence, not a traceback
         return _fail_unexpected(error)
     return code if isinstance(code, int) else 0
@@ -125,29 +129,25 @@ def run_to_end(app: Callable[..., object]) -> int:
 
 def keep_command(app: typer.Typer, words: Sequence[str]) -> None:
     """Remove the other commands if the first word names a command: typer takes 2 ms to make each, needed or not."""
-    named = [one for one in app.registered_commands if words and words[0] in (one.name, _name_of(one.callback))]
+    called = words[0].replace("-", "_") if words else None
+    named = [
+        one for one in app.registered_commands if called and called in (one.name, getattr(one.callback, "__name__", ""))
+    ]
     if named:
         app.registered_commands, app.registered_groups = named, []
-
-
-def _name_of(function: Callable[..., Any] | None) -> str:
-    return getattr(function, "__name__", "").replace("_", "-")
 
 
 def _fail_unexpected(error: Exception) -> int:
     """Report a library of an extra that is not installed, or a bug."""
     name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
-    if extra := _find_extra(name):
+    wanted, extras = name.partition(".")[0].replace("_", "-").casefold(), read_extras()
+    bringing = [extra for extra in extras if wanted in extras[extra]]
+    if bringing:
+        extra = min(bringing, key=lambda one: len(extras[one]))
         advice = tr("{name} is not installed; install it with: pip install 'refold[{extra}]'", name=name, extra=extra)
         return fail(advice, ConfigError.exit_code)
     problem = tr("unexpected {kind}: {error}", kind=type(error).__name__, error=error)
     return fail(tr("{problem}; this is a bug in refold; set REFOLD_DEBUG=1 to see the traceback", problem=problem), 70)
-
-
-def _find_extra(module: str) -> str:
-    """Return the smallest extra that brings a module; empty if none does."""
-    wanted, extras = module.partition(".")[0].replace("_", "-").casefold(), read_extras()
-    return min((extra for extra in extras if wanted in extras[extra]), key=lambda extra: len(extras[extra]), default="")
 
 
 def read_extras() -> dict[str, set[str]]:
@@ -156,21 +156,9 @@ def read_extras() -> dict[str, set[str]]:
 
     extras: dict[str, set[str]] = {}
     for requirement in requires("refold") or ():
-        if found := re.fullmatch(r"([\w.-]++)[^;]*+; extra == ['\"]([\w-]+)['\"]", requirement):
+        if found := _REQUIREMENT.fullmatch(requirement):
             extras.setdefault(found[2], set()).add(found[1].replace("_", "-").casefold())
     return extras
-
-
-def describe_error(error: RefoldError) -> str:
-    """Return an error in the user's language; one without words in it keeps its English under a heading."""
-    message = find_sentence(error)
-    if isinstance(error, BudgetTooSmall) and isinstance(message, Sentence):
-        listed = tr(", ").join(f"{translate(name)} {tokens:,}" for name, tokens in error.parts.items() if tokens)
-        message = Sentence(message.template, **{**message.values, "listed": listed})
-    if find_language() == "en" or is_translated(message) or _CHINESE.search(message):
-        return translate(message)
-    kind = next(one.__name__ for one in type(error).__mro__ if is_translated(one.__name__))
-    return f"{translate(kind)}：{message}"
 
 
 def fail(message: str, code: int) -> int:
@@ -193,7 +181,7 @@ def _fail_usage(error: Exception) -> int:
     takes_session = context is not None and any(param.name == "session" for param in context.command.params)
     hint = tr("; name a session with --session") if "unexpected extra argument" in message and takes_session else ""
     message = _translate_usage(message) + hint
-    if find_language() == "zh" and not _CHINESE.search(message):
+    if find_language() == "zh" and not is_chinese(message):
         message = f"{translate('invalid command line')}：{message}"
     fail(message, 2)
     if context is not None:
@@ -210,13 +198,6 @@ def _translate_usage(message: str) -> str:
         if found is not None:
             return tr(template, **{name: _translate_usage(value) for name, value in found.groupdict().items()})
     return message
-
-
-def _accept_any_character() -> None:
-    """Escape characters that the output encoding lacks instead of failing on them."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _show_traceback() -> None:
@@ -243,7 +224,9 @@ class _PlainHelp(_Base):
     """Help without the type annotations of arguments and options."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        return [_tidy_piece(piece) for piece in super().collect_usage_pieces(ctx)]
+        """Return the usage line in the style of a manual page: ``FILE`` and ``FILE...``, not ``{FILE...}...``."""
+        pieces = (re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx))
+        return [re.sub(r"\.\.\.(\]?)\.\.\.$", r"...\1", piece) for piece in pieces]
 
     def format_options(self, ctx: Context, formatter: Formatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -281,7 +264,12 @@ class _PlainHelp(_Base):
 
     def get_help(self, ctx: Context) -> str:
         text = super().get_help(ctx)
-        return _HEADING.sub(lambda found: typer.style(found[0], bold=True), text) if _shows_bold() else text
+        if sys.stdout is None or not sys.stdout.isatty():
+            return text
+        from rich.console import Console
+
+        is_dumb = Console().is_dumb_terminal
+        return text if is_dumb else _HEADING.sub(lambda found: typer.style(found[0], bold=True), text)
 
 
 class PlainCommand(_PlainHelp, TyperCommand):
@@ -328,12 +316,6 @@ def _write_commands(
         formatter.write_dl(rows)
 
 
-def _tidy_piece(piece: str) -> str:
-    """Return a part of the usage line in the style of a manual page: ``FILE`` and ``FILE...``, not ``{FILE...}...``."""
-    piece = re.sub(r"^\{(.*)\}", r"\1", piece)
-    return re.sub(r"\.\.\.(\]?)\.\.\.$", r"...\1", piece)
-
-
 def split_paragraphs(text: str) -> list[str]:
     """Return the paragraphs of a docstring, each as one line."""
     return [" ".join(one.split()) for one in text.split("\n\n")]
@@ -370,15 +352,6 @@ def _tidy_record(name: str, text: str, words: str = "") -> tuple[str, str]:
         elif extra != "required" and not _LIMIT.match(extra):
             notes.append(extra.replace("default:", translate("default:")))
     return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(notes)}]" if notes else "")
-
-
-def _shows_bold() -> bool:
-    if sys.stdout is None or not sys.stdout.isatty():
-        return False
-    from rich.console import Console
-
-    console = Console()
-    return console.is_terminal and not console.is_dumb_terminal
 
 
 def format_examples(*lines: str) -> str:

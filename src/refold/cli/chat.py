@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +22,8 @@ from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:
     from refold.agent.models import Chosen
-    from refold.cli.repl.session import ChatSession, Choose
+    from refold.cli.repl.session import ChatSession
     from refold.config import CompressionConfig
-    from refold.config.load import ChatBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,6 @@ class ChatArguments:
     system: str = ""
     summaries: str = ""
     yes: bool = False
-
-    def fill(self, settings: ChatBlock) -> ChatArguments:
-        """Return the request with unset arguments taken from the settings."""
-        given: dict[str, Any] = {name: value for name, value in settings if not getattr(self, name)}
-        return replace(self, **given)
 
 
 @app.command(
@@ -103,27 +99,33 @@ def _run_chat(request: ChatArguments) -> None:
         raise ConfigError(
             "{workspace!r} is not a folder; --workspace names the folder to work in", workspace=request.workspace
         )
-    is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not request.once and not request.prompt
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    is_typed = is_terminal and not request.once and not request.prompt
     if is_typed and find_spec("prompt_toolkit") is None:
         raise ConfigError(
             "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
         )
-    _quiet_logs()
-    partner = find_partner(request, folder)  # Before anything is drawn: without a model there is no chat.
-    opened: list[ChatSession] = []
+    # The libraries' request logs stay out of the conversation, even if logging was enabled elsewhere.
+    for name in ("httpx", "httpx2", "openai", "anthropic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    open_chat = prepare_chat(request, folder)  # Before anything is drawn: without a model there is no chat.
+    with contextlib.ExitStack() as opened:
 
-    def open_now() -> ChatSession:
-        opened.append(open_chat(partner, folder))
-        return opened[0]
+        def open_now() -> ChatSession:
+            chat = open_chat()
+            opened.callback(chat.manager.close)
+            return chat
 
-    try:
         if is_typed:
             asyncio.run(_chat_at_terminal(folder, open_now))
-        else:
-            _answer_pipe(request, open_now())
-    finally:
-        for one in opened:
-            one.manager.close()
+            return
+        from refold.cli.repl.screen import greet, open_screen
+        from refold.cli.repl.session import talk_from_pipe
+
+        chat = open_now()
+        with open_screen(plain=True) as screen:
+            greet(screen, chat, is_typed=False)
+            asyncio.run(talk_from_pipe(chat, screen, request.prompt, is_once=request.once))
 
 
 async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -> None:
@@ -143,57 +145,44 @@ async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -
         with contextlib.suppress(asyncio.CancelledError, EOFError, Interrupted):
             await reading
         raise
-    from refold.cli.repl.screen import greet, make_screen
+    from refold.cli.repl.screen import greet, open_screen
     from refold.cli.repl.session import talk
 
-    with make_screen() as screen:
+    with open_screen() as screen:
         await keyboard.print_above(lambda: greet(screen, chat, is_typed=True))
         await talk(chat, screen, keyboard, reading)
         screen.note("continue with: refold chat --session {session_id}", session_id=shlex.quote(chat.session_id))
 
 
-def _answer_pipe(request: ChatArguments, session: ChatSession) -> None:
-    import asyncio
-
-    from refold.cli.repl.screen import greet, make_screen
-    from refold.cli.repl.session import talk_from_pipe
-
-    with make_screen(plain=True) as screen:
-        greet(screen, session, is_typed=False)
-        asyncio.run(talk_from_pipe(session, screen, request.prompt, is_once=request.once))
-
-
-@dataclass(frozen=True, slots=True)
-class Partner:
-    """The model of a chat, the completed request, the settings, and how to choose another model."""
-
-    request: ChatArguments
-    config: CompressionConfig
-    chosen: Chosen
-    choose: Choose
-
-
-def find_partner(request: ChatArguments, folder: Path) -> Partner:
-    """Return the model that the command line and the settings select; raise ConfigError if there is none."""
+def prepare_chat(request: ChatArguments, folder: Path) -> Callable[[], ChatSession]:
+    """Choose the model and return the function that opens the chat; raise ConfigError if there is no model."""
+    from refold.agent.models import Wanted, choose_chat_model
     from refold.config import load_config
-    from refold.config.load import ChatBlock, read_block
+    from refold.config.load import ChatBlock, read_block, read_model_variables
 
-    origin = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
-    request = request.fill(read_block(ChatBlock, folder))
+    named = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
+    settings = read_block(ChatBlock, folder)
+    request = replace(request, **{name: value for name, value in settings if not getattr(request, name)})
     if request.summaries not in ("", "auto", "extract", "llm"):
         raise ConfigError("--summaries is {summaries!r}; give auto, llm or extract", summaries=request.summaries[:40])
     summariser = None if request.summaries in ("", "auto") else request.summaries
     config = load_config(folder, call={"preset": request.preset, "summariser": summariser})
     use_language(config.language)
-    choose = _make_choose(request, config)
-    chosen = choose(request.model, origin)
+
+    def choose(name: str, origin: str = Sentence("asked for")) -> Chosen:
+        why = origin if name or request.base_url else Sentence("set as model in the settings")
+        wanted = Wanted(name or config.model or "", request.base_url, origin=why)
+        return choose_chat_model(wanted, read_model_variables())
+
+    chosen = choose(request.model, named)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
         config = config.replace(window={chosen.model.name: window})
-    return Partner(request, config, chosen, choose)
+    return partial(_open_chat, request, config, chosen, choose)
 
 
-def open_chat(partner: Partner, folder: Path) -> ChatSession:
-    """Return the chat that the command line and the settings describe."""
+def _open_chat(
+    request: ChatArguments, config: CompressionConfig, chosen: Chosen, choose: Callable[[str], Chosen]
+) -> ChatSession:
     from datetime import datetime
 
     from refold.agent.builtin import make_builtin_tools
@@ -201,13 +190,12 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     from refold.cli.repl.session import SYSTEM, ChatSession, name_session
     from refold.manager import ContextCompressionManager
 
-    request, config, chosen = partner.request, partner.config, partner.chosen
     # Long outputs may be cut, because the chat's model has tools that read the rest.
-    manager = ContextCompressionManager(config.cut_on_arrival(), folder)
+    manager = ContextCompressionManager(config.cut_on_arrival(), request.workspace)
     if config.tune == "auto":
         from refold.tuning import watch
 
-        watch(manager, folder)
+        watch(manager, request.workspace)
     name = request.session
     if request.resume and not name:
         name = find_newest(manager.ledger) or ""
@@ -217,35 +205,9 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     return ChatSession(
         manager,
         chosen,
-        partner.choose,
+        choose,
         name or name_session(datetime.now(), manager.ledger),
-        tools=make_builtin_tools(groups, folder),
+        tools=make_builtin_tools(groups, request.workspace),
         system=request.system or SYSTEM,
         approve=(lambda _call, _tool: True) if request.yes else None,
     )
-
-
-def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
-    from refold.agent.models import Wanted, choose_chat_model
-    from refold.config.load import read_model_variables
-
-    def choose(name: str, origin: str = Sentence("asked for")) -> Chosen:
-        why = origin if name or request.base_url else Sentence("set as model in the settings")
-        return choose_chat_model(
-            Wanted(name or config.model or "", request.base_url, origin=why), read_model_variables()
-        )
-
-    return choose
-
-
-def _quiet_logs() -> None:
-    """Keep the libraries' request logs out of the conversation, even if logging was enabled elsewhere."""
-    import logging
-
-    for name in ("httpx", "httpx2", "openai", "anthropic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def _is_terminal(stream: object) -> bool:
-    isatty = getattr(stream, "isatty", None)
-    return bool(isatty and isatty())

@@ -10,10 +10,9 @@ output. The settings of the workspace apply, as in the chat, on the page and in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,7 +38,6 @@ from refold.cli.output import (
     describe_share,
     format_document,
     make_console,
-    make_table,
     note_broken,
     refuse_same_file,
     say_reason,
@@ -54,31 +52,10 @@ from refold.errors import FormatError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from refold.config import CompressionConfig
-    from refold.conversation.view import Edit
+    from refold.conversation.message import Message
     from refold.formats import Conversation
-    from refold.ladder.report import StageReport
-    from refold.manager import ContextCompressionManager
     from refold.manager.compress import CompactResult
     from refold.prepared import PreparedContext
-
-
-@dataclass(frozen=True, slots=True)
-class CompactRequest:
-    """The command's arguments. ``file`` or ``session`` is set."""
-
-    file: str = ""
-    session: str = ""
-    budget: int | None = None
-    out: str | None = None
-    format: str | None = None
-    preset: str | None = None
-    model: str | None = None
-    instructions: str = ""
-    workspace: str = "."
-    explain: bool = False
-    dry_run: bool = False
-    as_json: bool = False
 
 
 @app.command(
@@ -118,15 +95,20 @@ def compact(
     """
     if session is not None:
         _refuse_file_options(file=file, budget=budget, out=out, format=format, preset=preset, model=model)
-    elif file is None:
+        _compact_session(session, instructions, workspace, explain=explain, dry_run=dry_run, as_json=as_json)
+        return
+    if file is None:
         raise typer.BadParameter(tr("name a file, '-' for standard input, or --session SESSION"), param_hint="FILE")
-    request = CompactRequest(file or "", session or "", budget, out, format, preset, model, instructions, workspace)
-    request = replace(request, explain=explain, dry_run=dry_run, as_json=as_json)
-    if session is not None:
-        _compact_session(request)
-    else:
-        _refuse_session_name(request.file, workspace)
-        compact_file(request)
+    _refuse_session_name(file, workspace)
+    _compact_file(
+        file,
+        out,
+        call={"preset": preset, "model": model},
+        options={"budget": budget, "instructions": instructions, "dry_run": dry_run},
+        form=format,
+        explain=explain,
+        as_json=as_json,
+    )
 
 
 def _refuse_file_options(**given: object) -> None:
@@ -140,37 +122,64 @@ def _refuse_file_options(**given: object) -> None:
         raise typer.BadParameter(problem, param_hint=f"--{name}")
 
 
-def compact_file(request: CompactRequest) -> None:
+def _compact_file(
+    file: str,
+    out: str | None,
+    *,
+    call: Mapping[str, object],
+    options: Mapping[str, Any],
+    form: str | None,
+    explain: bool,
+    as_json: bool,
+) -> None:
     """Compress the conversation of a file; nothing is written unless everything worked."""
+    from refold.cli.report import list_changes, show_changes, show_kept, show_report, show_stages
     from refold.compressing import compress
     from refold.config import load_config
-    from refold.formats import write_conversation
-    from refold.readers import find_conversations
+    from refold.formats import parse_messages, write_conversation
+    from refold.readers.file import find_conversations
 
-    if request.dry_run and request.out is not None:
+    dry_run = options["dry_run"]
+    if dry_run and out is not None:
         raise OutputError("--dry-run writes nothing; remove --out")
-    refuse_same_file(request.file, request.out)
-    config = load_config(call={"preset": request.preset, "model": request.model})
+    refuse_same_file(file, out)
+    config = load_config(call=call)
     use_language(config.language)
-    document = read_document(request.file)
+    document = read_document(file)
     note_broken(document.broken)
-    conversation = _take_one(find_conversations(document.value, document.place, request.format), document.place)
+    conversation = _take_one(find_conversations(document.value, document.place, form), document.place)
     prepared = compress(
         conversation.messages,
-        request.budget,
         system=conversation.system,
         tools=conversation.tools,
         model=config.model or conversation.model or None,
         config=config,
-        dry_run=request.dry_run,
-        instructions=request.instructions,
         format=conversation.format.name,
+        **options,
     )
-    if not request.dry_run:
+    messages = parse_messages(conversation.format, conversation.messages)
+    if not dry_run:
         content = format_document(document, write_conversation(conversation, prepared.messages))
-        _write_offloaded(prepared, conversation, config, request.out)
-        write_result(content, request.out)
-    _report_file(request, conversation, prepared)
+        if config.write_files:
+            _write_offloaded(prepared, messages, out)
+        write_result(content, out)
+    report = prepared.report
+    assert report is not None
+    if as_json:
+        head = {"input": file, "format": conversation.format.name, "dry_run": dry_run}
+        changes = [change.to_dict() for change in list_changes(report.stages, messages)]
+        write_json({**head, **report.to_dict(), "changes": changes}, err=not dry_run and out is None)
+        return
+    console = make_console(err=not dry_run)
+    title = tr("standard input") if file == STDIN else Path(file).name
+    show_report(console, report, title, asked=options["budget"], dry_run=dry_run)
+    if explain and report.stages:
+        show_stages(console, report.stages)
+    if dry_run:
+        console.print()
+        show_kept(console, report, messages)
+    if explain or dry_run:
+        show_changes(console, report.stages, messages)
 
 
 def _take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversation:
@@ -199,124 +208,67 @@ def _refuse_session_name(file: str, workspace: str) -> None:
             )
 
 
-def _write_offloaded(
-    prepared: PreparedContext, conversation: Conversation, config: CompressionConfig, out: str | None
-) -> None:
+def _write_offloaded(prepared: PreparedContext, messages: Sequence[Message], out: str | None) -> None:
     """Write the offloaded files next to the result, which must never name a missing file."""
-    from refold.formats import parse_messages
+    from refold.stages.offload import files_of
 
     folded = {message_id for edit in prepared.edits if edit.kind == "fold" for message_id in edit.covers}
     named = [edit for edit in prepared.edits if edit.stage == "offload" and edit.covers[0] not in folded]
-    if not named or not config.write_files:
-        return
-    from refold.stages.offload import files_of
-
     is_file = out is not None and out != "-" and not (Path(out).exists() and not Path(out).is_file())
     base = Path(out).parent if is_file and out is not None else Path()
-    for file in files_of(named, parse_messages(conversation.format, conversation.messages)):
+    for file in files_of(named, messages):
         path = base / file.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.text.encode("utf-8", "surrogatepass"))
         except OSError as error:
-            raise OutputError(
-                "{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error
-            ) from None
+            raise OutputError("{path} cannot be written: {why}", path=path, why=error.strerror or error) from None
 
 
-def _report_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> None:
-    from refold.cli.report import list_changes, show_changes, show_kept, show_report, show_stages
-    from refold.formats import parse_messages
+def _compact_session(
+    session: str, instructions: str, workspace: str, *, explain: bool, dry_run: bool, as_json: bool
+) -> None:
+    from refold.cli.report import show_changes, show_stages
+    from refold.manager.session import parse_stored
 
-    assert prepared.report is not None
-    report, messages = prepared.report, parse_messages(conversation.format, conversation.messages)
-    if request.as_json:
-        head = {"input": request.file, "format": conversation.format.name, "dry_run": request.dry_run}
-        changes = [change.to_dict() for change in list_changes(report, messages)]
-        is_result_there = not request.dry_run and request.out is None
-        write_json({**head, **report.to_dict(), "changes": changes}, err=is_result_there)
-        return
-    console = make_console(err=not request.dry_run)
-    title = tr("standard input") if request.file == STDIN else Path(request.file).name
-    show_report(console, report, title, asked=request.budget, dry_run=request.dry_run)
-    if request.explain and report.stages:
-        console.print()
-        show_stages(console, report.stages)
-    if request.dry_run:
-        console.print()
-        show_kept(console, report, messages)
-    if request.explain or request.dry_run:
-        show_changes(console, report, messages)
-
-
-def _compact_session(request: CompactRequest) -> None:
-    with open_workspace(request.workspace) as manager:
-        name = need_session(manager.ledger, request.session, request.workspace)
+    with open_workspace(workspace) as manager:
+        name = need_session(manager.ledger, session, workspace)
         # Loads the system prompt and tools, so that before and after include them as all other figures do.
         manager.status(name)
-        done = manager.compress(name, request.instructions, dry_run=request.dry_run)
-        if request.as_json:
-            write_json(_describe_session(name, done))
-        else:
-            _report_session(make_console(err=False), manager, name, done, request=request)
+        done = manager.compress(name, instructions, dry_run=dry_run)
+        row, stored = manager.ledger.read_session(name), manager.ledger.read_messages(name)
+    if as_json:
+        write_json(_describe_session(name, done))
+        return
+    console = make_console(err=False)
+    _report_session(console, name, done)
+    if any(stage.edits for stage in done.stages):
+        if explain:
+            show_stages(console, done.stages)
+        if explain or dry_run:
+            assert row is not None
+            show_changes(console, done.stages, [parse_stored(one, row) for one in stored])
 
 
-def _report_session(
-    console: Console, manager: ContextCompressionManager, name: str, done: CompactResult, *, request: CompactRequest
-) -> None:
+def _report_session(console: Console, name: str, done: CompactResult) -> None:
     from rich.text import Text
 
     head = describe_change(done.previous_tokens, done.current_tokens)
     shrunk = describe_share(done.previous_tokens, done.current_tokens)
     console.print(Text.assemble((clean_line(name, 60), "bold"), "  ", (head, "bold green"), f"  {shrunk}"))
-    worked = [stage for stage in done.stages if stage.edits]
-    kept = tr("{count} unchanged", count=count_things(done.preserved_count, "message"))
     rows = [("would act" if done.is_dry_run else "why", say_reason(done.reason))]
+    worked = [stage for stage in done.stages if stage.edits]
     if worked:
-        steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked)
-        rows += [("would do" if done.is_dry_run else "did", steps.replace("-", "−")), ("stays", kept)]
+        steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked).replace("-", "−")
+        kept = tr("{count} unchanged", count=count_things(done.preserved_count, "message"))
+        rows += [("would do" if done.is_dry_run else "did", steps), ("stays", kept)]
     rows += [("summary", f"{stage.stage}: {say_reason(stage.note)}") for stage in done.stages if stage.note]
     if worked and not done.is_dry_run:
         rows.append(("undo", f"refold undo --session {clean_line(name, 200)}"))
     show_pairs(console, rows)
-    if worked and request.explain:
-        from refold.cli.report import show_stages
-
-        console.print()
-        show_stages(console, done.stages)
-    if worked and (request.explain or request.dry_run):
-        console.print()
-        _show_edits(console, manager, name, worked)
-
-
-def _show_edits(console: Console, manager: ContextCompressionManager, name: str, stages: Sequence[StageReport]) -> None:
-    edits = [edit for stage in stages for edit in stage.edits]
-    ids = list(dict.fromkeys(edit.covers[0] for edit in edits))
-    digests = {stored.id: stored.digest for stored in manager.ledger.read_messages(name, ids)}
-    table = make_table("what", "over", "tokens", "handle", "why", numbers=("over", "tokens"), wide=("why",))
-    for edit in edits:
-        table.add_row(
-            edit.stage,
-            count_things(len(edit.covers), "message"),
-            f"{edit.tokens_original:,} → {edit.tokens_after:,}",
-            _name_handle(edit, digests),
-            clean_line(say_reason(edit.reason), 100),
-        )
-    console.print(table)
-
-
-def _name_handle(edit: Edit, digests: dict[str, str]) -> str:
-    from refold.conversation.message import mark
-
-    if edit.fold is not None:
-        return mark(edit.fold.handle)
-    digest = digests.get(edit.covers[0])
-    return mark(f"m:{digest[:8]}") if digest else "·"
 
 
 def _describe_session(name: str, done: CompactResult) -> dict[str, object]:
-    from refold.ladder.report import edit_to_dict
-
     return {
         "session": name,
         "dry_run": done.is_dry_run,
@@ -327,14 +279,5 @@ def _describe_session(name: str, done: CompactResult) -> dict[str, object]:
         "tokens_saved": done.freed_tokens,
         "messages_kept": done.preserved_count,
         "files_deleted": list(done.deleted_files),
-        "stages": [
-            {
-                "stage": stage.stage,
-                "tokens_before": stage.tokens_before,
-                "tokens_after": stage.tokens_after,
-                "edits": [edit_to_dict(edit) for edit in stage.edits],
-                "note": str(stage.note),
-            }
-            for stage in done.stages
-        ],
+        "stages": [stage.to_dict() for stage in done.stages],
     }

@@ -235,7 +235,7 @@ def init(
             "{path} already exists; 'refold init --print' prints what would be written", path=path
         ) from None
     except OSError as error:
-        raise ConfigError("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error) from None
+        raise ConfigError("{path} cannot be written: {why}", path=path, why=error.strerror or error) from None
     note("wrote {path}; 'refold config explain' shows the settings in force", path=path)
 
 

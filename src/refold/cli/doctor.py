@@ -8,23 +8,29 @@ no redirection, so the key reaches no other address.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refold.cli.app import PlainTyper, app, describe_error, read_extras
+from refold.cli.app import PlainTyper, app, read_extras
 from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import clean_line, count_things, make_console, note, tr, translate, use_language, write_json
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    describe_error,
+    make_console,
+    note,
+    tr,
+    translate,
+    use_language,
+    write_json,
+)
 from refold.errors import ConfigError, RefoldError
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ State = Literal["ok", "hint", "broken"]
 DISK_BYTES_BROKEN = 50_000_000
 DISK_BYTES_HINT = 1_000_000_000
 TIMEOUT_S = 5.0
-# What each extra enables. Extras for developers are not checked.
+# What each extra is for. Extras for developers are not checked.
 EXTRAS = {
     "chat": "refold chat",
     "llm": "summaries and chats by OpenAI and Anthropic models",
@@ -112,36 +118,34 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
 
 
 def _check_python() -> Check:
+    from importlib import metadata
+
     version = ".".join(map(str, sys.version_info[:3]))
-    return Check("python", "ok", f"{version}, refold {importlib.metadata.version('refold')}")
+    return Check("python", "ok", f"{version}, refold {metadata.version('refold')}")
 
 
 def _check_sqlite() -> Check:
     import apsw
 
-    with_search = "ENABLE_FTS5" in apsw.compile_options
     version = apsw.sqlite_lib_version()
-    if not with_search:
-        return Check(
-            "sqlite",
-            "broken",
-            tr("{version}, without full text search", version=version),
-            "pip install --force-reinstall apsw",
-        )
-    return Check("sqlite", "ok", tr("{version}, with full text search", version=version))
+    if "ENABLE_FTS5" in apsw.compile_options:
+        return Check("sqlite", "ok", tr("{version}, with full text search", version=version))
+    found = tr("{version}, without full text search", version=version)
+    return Check("sqlite", "broken", found, "pip install --force-reinstall apsw")
 
 
 def _check_tokens() -> Check:
     from refold.tokens import counter_for
 
-    counter = counter_for("gpt-4o")
-    if counter.count_text("hello world") != 2:
+    if counter_for("gpt-4o").count_text("hello world") != 2:
         return Check("tokens", "broken", tr("the tokenizer miscounts"), "pip install --force-reinstall splintr-rs")
     return Check("tokens", "ok", tr("cl100k_base and o200k_base, offline"))
 
 
 def _check_extras() -> Check:
-    there = {(one.name or "").replace("_", "-").casefold() for one in importlib.metadata.distributions()}
+    from importlib import metadata
+
+    there = {(one.name or "").replace("_", "-").casefold() for one in metadata.distributions()}
     needed = read_extras()
     missing = [extra for extra in EXTRAS if not needed.get(extra, set()) <= there | {"refold"}]
     if not missing:
@@ -165,14 +169,13 @@ def _check_settings(workspace: str) -> Check:
 
 
 def _check_keys(workspace: str) -> Check:
-    values = _read_values(workspace)
-    found = [name for name in values if name.endswith("_KEY")]
+    from refold.config import load_config
+
+    found = [name for name in load_config(workspace).variables if name.endswith("_KEY")]
+    if len(found) == 1:
+        return Check("keys", "ok", tr("{name} is set", name=found[0]))
     if found:
-        return Check(
-            "keys",
-            "ok",
-            tr("{name} is set", name=found[0]) if len(found) == 1 else tr("{names} are set", names=", ".join(found)),
-        )
+        return Check("keys", "ok", tr("{names} are set", names=", ".join(found)))
     return Check(
         "keys",
         "hint",
@@ -183,11 +186,12 @@ def _check_keys(workspace: str) -> Check:
 
 def _check_model(workspace: str, *, offline: bool) -> Check:
     from refold.agent.models import find_ollama
+    from refold.config import load_config
     from refold.llm.choose import read_endpoint
 
-    endpoint = read_endpoint(_read_values(workspace))
+    endpoint = read_endpoint(load_config(workspace).variables)
     if endpoint is None:
-        return _check_model_here(find_ollama())
+        return _check_local_model(find_ollama())
     from refold.llm.errors import show_url
 
     at = show_url(endpoint.url) if endpoint.url else endpoint.provider
@@ -198,22 +202,18 @@ def _check_model(workspace: str, *, offline: bool) -> Check:
     return Check("model", "broken" if problem else "ok", f"{place} {problem or tr('answers')}", remedy)
 
 
-def _make_opener() -> urllib.request.OpenerDirector:
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
 def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
     """Return the problem with a model's address and its remedy; two empty strings if it answers."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
     from refold.llm import anthropic, openai
+
+    class NoRedirect(HTTPRedirectHandler):
+        """Reports a redirection as an error: the key must not reach another address."""
+
+        def redirect_request(self, *_: object) -> None: ...
 
     if endpoint.provider == "anthropic":
         url = f"{(endpoint.url or anthropic.URL).rstrip('/')}/v1/models"
@@ -223,11 +223,11 @@ def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
         url = f"{(endpoint.url or openai.URL).rstrip('/')}/models"
         headers = {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
         variable = "OPENAI"
-    request = urllib.request.Request(url, headers={**headers, "user-agent": "refold"})
+    request = Request(url, headers={**headers, "user-agent": "refold"})
     try:
-        with _make_opener().open(request, timeout=TIMEOUT_S) as answer:
+        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
             answer.read(1)
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         return _read_status(error.code, variable)
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
@@ -249,7 +249,7 @@ def _read_status(status: int, variable: str) -> tuple[str, str]:
     )
 
 
-def _check_model_here(in_ollama: list[str]) -> Check:
+def _check_local_model(in_ollama: list[str]) -> Check:
     if in_ollama:
         return Check("model", "ok", tr("Ollama on this machine has {models}", models=", ".join(in_ollama[:3])))
     from refold.llm.openai import find_local_model
@@ -259,12 +259,6 @@ def _check_model_here(in_ollama: list[str]) -> Check:
     return Check(
         "model", "hint", tr("none found"), tr("'refold local install' installs a small one; compression needs none")
     )
-
-
-def _read_values(workspace: str) -> Mapping[str, str]:
-    from refold.config import load_config
-
-    return load_config(workspace).variables
 
 
 def _check_record(workspace: str) -> Check:

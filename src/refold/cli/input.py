@@ -134,7 +134,7 @@ def make_workspace(workspace: str) -> None:
         raise ConfigError("{workspace!r} is not a folder; --workspace names a folder", workspace=workspace) from None
     except OSError as error:
         raise ConfigError(
-            "{workspace!r} cannot be created: {strerror}", workspace=workspace, strerror=error.strerror or error
+            "{workspace!r} cannot be created: {why}", workspace=workspace, why=error.strerror or error
         ) from None
 
 
@@ -174,7 +174,7 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
 
 
 def find_newest(ledger: Ledger) -> str | None:
-    """Return the session that changed last; None if there is none."""
+    """Return the session that changed last, or None in an empty workspace."""
     rows = ledger.list_sessions(limit=1)
     return rows[0].id if rows else None
 
@@ -246,51 +246,29 @@ def _decode(content: bytes, place: str) -> str:
 
 def parse_document(text: str, place: str) -> Document:
     """Parse one JSON value, or JSONL rows; the first error is reported with its line and column."""
+    from refold.readers.file import is_session_file, parse_lines
+
     try:
         found = _INDENT.match(text)
         return Document(json.loads(text), place, indent=found[1] if found else None)
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         # Text after a complete first line may be the next row.
-        broken: list[str] = []
-        rows = _parse_rows(text, place, broken) if error.msg == "Extra data" else None
-        if rows is None:
+        values, faults = parse_lines(text) if getattr(error, "msg", "") == "Extra data" else ([], [])
+        if not values or (faults and faults[0][0] < values[0][0]):
             raise FormatError(_describe_fault(place, error)) from None
-        return Document(rows, place, is_rows=True, broken=tuple(broken))
+        rows = [value for _, value in values]
+        broken = tuple(_describe_fault(place, fault, line) for line, fault in faults)
+        # A killed agent leaves half a line in its session file; in any other file that is an error.
+        if broken and not is_session_file(rows):
+            raise FormatError(broken[0]) from None
+        return Document(rows, place, is_rows=True, broken=broken)
     except RecursionError:
         raise FormatError("{place}: nested too deeply to be a conversation", place=place) from None
-    except ValueError as error:
-        raise FormatError("{place}: invalid JSON: {lower}", place=place, lower=_lower(str(error))[:200]) from None
 
 
-def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None:
-    """Return the rows of JSONL; None if the first line is not JSON, because then the text is not JSONL.
-
-    A killed agent leaves half a line in its session file. Such lines go to ``broken``; in any other file they are an
-    error.
-    """
-    from refold.readers import is_session_file
-
-    rows: list[object] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            if not rows:
-                return None
-            broken.append(_describe_fault(place, error, number))
-    if broken and not is_session_file(rows):
-        raise FormatError(broken[0])
-    return rows
-
-
-def _describe_fault(place: str, error: ValueError, line: int = 0) -> str:
+def _describe_fault(place: str, error: Exception, line: int = 0) -> str:
     """Return the place and the reason of invalid JSON; ``line`` is the number of the row that was parsed alone."""
     at, column = line or getattr(error, "lineno", 1), getattr(error, "colno", 1)
-    why = _lower(getattr(error, "msg", str(error)))[:200]
+    said = str(getattr(error, "msg", error))[:200]
+    why = said[:1].lower() + said[1:]
     return tr("{place}:{line}:{column}: not JSON: {why}", place=place, line=at, column=column, why=why)
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -1,4 +1,4 @@
-"""``refold count`` and ``refold replay``: tokens of a conversation; what each preset would have done with sessions.
+"""``refold count`` counts the tokens of a conversation; ``refold replay`` compares presets on recorded sessions.
 
 ``count`` counts tool outputs, the system prompt and tool definitions separately; ``refold compact`` uses the same
 counts. ``replay`` prints a table or JSON, or writes a page with charts. Files are only read. Progress and unreadable
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.app import app, describe_error, format_examples
+from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, FileOrFolder, Format, Model, read_document, read_tokens
 from refold.cli.output import (
     clean_line,
     count_things,
+    describe_error,
     make_console,
     make_table,
     note_broken,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from refold.conversation.message import Message
     from refold.conversation.view import Lens
     from refold.formats import Conversation
-    from refold.readers import FileReading
+    from refold.readers.file import FileReading
     from refold.replay.report import ReplayReport
     from refold.tokens import Counter
 
@@ -55,10 +56,10 @@ LEGEND = (
     ("far", "the same, of values from more than 20 messages back"),
     ("found", "in view, or found by recall"),
 )
-# Windows that are worth a look: in one of this share of the largest request something has to go.
+# A suggested window has this share of the largest request, so that something has to be removed.
 WINDOW_SHARE = 0.4
 WINDOW_MIN = 2_000
-TIME_SHOWN_MS = 0.05  # Less would be shown as none.
+TIME_SHOWN_MS = 0.05  # Less would be shown as 0.0.
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ def count(file: FileOrFolder, model: Model = None, format: Format = None, as_jso
 
 
 def _read_conversations(file: str, form: str | None, broken: list[str]) -> Iterator[tuple[str, Conversation]]:
-    """Yield the conversations of a file, or of every file below a folder; what cannot be read goes to ``broken``."""
-    from refold.readers import find_conversations, list_files
+    """Yield the conversations of a file or of every file below a folder; add unreadable lines to ``broken``."""
+    from refold.readers.file import find_conversations, list_files
 
     if not os.path.isdir(file):  # noqa: PTH112 - Path.is_dir raises for a name that no disk takes
         document = read_document(file)
@@ -303,7 +304,7 @@ def _run_replay(
     resume: str | None,
 ) -> ReplayReport:
     """Replay every session of the files with every preset."""
-    from refold.readers import list_files, read_files
+    from refold.readers.file import list_files, read_files
     from refold.replay.record import add_probes
     from refold.replay.report import ReplayReport
     from refold.replay.run import ReplayJob, Terms, check_presets, run_jobs, unique_ids

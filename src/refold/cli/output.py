@@ -1,8 +1,7 @@
 """Shared output of the commands: words, lines and tables for people, JSON for programs, result files, progress.
 
-The words are English or Chinese: ``language`` of the settings, else the locale. An English sentence is written where it
-is printed or raised (``say``, ``note``, ``tr``, an error); ``locale/zh.json`` has each one in Chinese under its English
-template, and a test compares the two. Answers of the context tools follow the conversation.
+The language is ``language`` of the settings, else that of the terminal; ``say``, ``note``, ``tr`` and errors follow it
+(``refold.sentences``). Answers of the context tools follow the conversation.
 
 Conversation text is printed as text: control characters cannot move the cursor, and markup in it has no effect. Results
 are written to a temporary file and renamed, so that no reader sees half of one. rich is imported where it is used,
@@ -24,12 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from refold import sentences
 from refold.errors import RefoldError, Sentence
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from refold.conversation.reason import Language, Reason
 
 
-_ZH = Path(__file__).parent / "locale" / "zh.json"
 # In the order in which a C library asks.
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 _chosen: Language | None = None
@@ -78,26 +76,18 @@ def tr(template: str, /, **values: object) -> str:
 
 def translate(text: str) -> str:
     """Return a text in the user's language; one without a translation stays as it is."""
-    if find_language() == "en":
-        return str(text)
-    if not isinstance(text, Sentence):
-        return read_words().get(text, text)
-    template = read_words().get(text.template)
-    if template is None:
-        return str(text)
-    values = {name: translate(one) if isinstance(one, Sentence) else one for name, one in text.values.items()}
-    return template.format(**values) if values else template
+    return sentences.translate(text, find_language())
 
 
-def is_translated(text: str) -> bool:
-    """Tell whether a text has words in Chinese."""
-    return (text.template if isinstance(text, Sentence) else text) in read_words()
+def describe_error(error: RefoldError) -> str:
+    """Return an error in the user's language."""
+    return sentences.describe_error(error, find_language())
 
 
 def count_things(number: int, thing: str) -> str:
     """Return ``1 message``, ``12 messages``, in the user's language."""
     if find_language() == "zh":
-        return read_words()[f"# {thing}"].format(count=number)
+        return sentences.read_chinese()[f"# {thing}"].format(count=number)
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -106,13 +96,6 @@ def say_reason(reason: Reason | str) -> str:
     from refold.conversation.reason import say
 
     return reason if isinstance(reason, str) else say(reason, find_language())
-
-
-@cache
-def read_words() -> dict[str, str]:
-    """Return the Chinese words by their English ones."""
-    words: dict[str, str] = json.loads(_ZH.read_text(encoding="utf-8"))
-    return words
 
 
 class OutputError(RefoldError):
@@ -125,10 +108,6 @@ def make_console(*, err: bool = True) -> Console:
     """Return a console for people: standard error by default; no colour outside a terminal or with NO_COLOR."""
     from rich.console import Console
 
-    stream = sys.stderr if err else sys.stdout
-    # A character that the terminal cannot show must not be an error.
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
     return Console(stderr=err, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 
@@ -330,10 +309,10 @@ def write_result(content: bytes, target: str | None, option: str = "--out", *, n
             path.chmod(mode)
     except OSError as error:
         raise OutputError(
-            "{option} {target} cannot be written: {strerror}",
+            "{option} {target} cannot be written: {why}",
             option=option,
             target=target,
-            strerror=error.strerror or error,
+            why=error.strerror or error,
         ) from None
 
 

@@ -58,10 +58,10 @@ class ReportedChange:
         return describe(self)
 
 
-def list_changes(report: Report, messages: Sequence[Message]) -> list[ReportedChange]:
+def list_changes(stages: Iterable[StageReport], messages: Sequence[Message]) -> list[ReportedChange]:
     """Return every accepted edit, in the order of the stages."""
     place = {message.id: at for at, message in enumerate(messages)}
-    return [_read_change(edit, place, messages) for stage in report.stages for edit in stage.edits]
+    return [_read_change(edit, place, messages) for stage in stages for edit in stage.edits]
 
 
 def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message]) -> ReportedChange:
@@ -88,13 +88,13 @@ def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message])
     )
 
 
-def show_changes(console: Console, report: Report, messages: Sequence[Message]) -> None:
+def show_changes(console: Console, stages: Sequence[StageReport], messages: Sequence[Message]) -> None:
     """Print one line per change, then the rejected edits."""
-    changes = list_changes(report, messages)
+    changes = list_changes(stages, messages)
     if changes:
         console.print()
         _show_table(console, changes)
-    for stage in report.stages:
+    for stage in stages:
         for refused in stage.rejected:
             why = clean_line(say_reason(refused.why))
             console.print(tr("rejected: {stage}: {why}", stage=stage.stage, why=why), style="dim")
@@ -124,7 +124,6 @@ def _show_table(console: Console, changes: Sequence[ReportedChange]) -> None:
 
 def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> None:
     """Print which messages would stay unchanged, be shortened, or be folded."""
-    changes = list_changes(report, messages)
     place = {message.id: at for at, message in enumerate(messages)}
     edits = [edit for stage in report.stages for edit in stage.edits]
     folded = {place[one] for edit in edits if edit.kind == "fold" for one in edit.covers if one in place}
@@ -135,7 +134,7 @@ def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> 
         pairs.append(("shorter", _describe_places(changed)))
     if folded:
         pairs.append(("folded", _describe_places(folded)))
-    if not changes:
+    if not edits:
         pairs.append(("changes", tr("none")))
     show_pairs(console, pairs)
 
@@ -203,15 +202,8 @@ def describe_budget(report: Report, asked: int | None = None) -> str:
 
 def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
     """Print one line per stage: tokens before and after, changes, rejected edits."""
-    table = make_table(
-        "stage",
-        "tokens before",
-        "after",
-        "freed",
-        "changes",
-        "rejected",
-        numbers=("tokens before", "after", "freed", "changes", "rejected"),
-    )
+    figures = ("tokens before", "after", "freed", "changes", "rejected")
+    table = make_table("stage", *figures, numbers=figures)
     for stage in stages:
         table.add_row(
             stage.stage,
@@ -222,4 +214,5 @@ def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
             f"{len(stage.rejected):,}" if stage.rejected else "·",
             style="" if stage.edits else "dim",
         )
+    console.print()
     console.print(table)

@@ -207,7 +207,7 @@ def mcp(
             "--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80]
         )
     try:
-        from refold.mcp.context_server import make_server
+        from refold.mcp import make_server
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise

@@ -6,6 +6,7 @@ Only ``forget`` and ``delete`` erase anything, and both ask for confirmation.
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -154,18 +155,11 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
 
     stored = manager.ledger.read_edits(session, active_only=False)
     if as_json:
-        write_json(
-            [
-                {
-                    **describe(one.edit),
-                    "tokens_before": one.edit.tokens_original,
-                    "batch": one.batch_id,
-                    "is_active": one.is_active,
-                    "created_at": one.created_at,
-                }
-                for one in stored
-            ]
-        )
+        listed = []
+        for one in stored:
+            beside = {"batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
+            listed.append({**describe(one.edit), "tokens_before": one.edit.tokens_original, **beside})
+        write_json(listed)
         return
     if not stored:
         say("no edits: the model sees every original")
@@ -201,9 +195,8 @@ def undo(
     Edits that depend on it are undone too; 'refold redo' applies them again.
     """
     with open_workspace(workspace) as manager:
-        _report_switched(
-            manager.undo(need_session(manager.ledger, session, workspace), edit), "undone", as_json=as_json
-        )
+        done = manager.undo(need_session(manager.ledger, session, workspace), edit)
+    _report_switched(done, "undone", as_json=as_json)
 
 
 @app.command()
@@ -307,15 +300,10 @@ def forget(
         _confirm(tr("Erase {text!r} permanently? This cannot be undone.", text=clean_line(text, 60)), yes=yes)
         forgotten = manager.forget(session, handle)
     if as_json:
-        write_json(
-            {"messages": forgotten.messages, "sections": forgotten.sections, "warnings": list(forgotten.warnings)}
-        )
+        write_json(asdict(forgotten))
         return
-    pages = (
-        tr(" and {sections} of daily pages", sections=count_things(forgotten.sections, "section"))
-        if forgotten.sections
-        else ""
-    )
+    sections = count_things(forgotten.sections, "section")
+    pages = tr(" and {sections} of daily pages", sections=sections) if forgotten.sections else ""
     say("forgot {messages}{pages}", messages=count_things(forgotten.messages, "message"), pages=pages)
     for warning in forgotten.warnings:
         say("warning: {warning}", warning=warning)

@@ -15,7 +15,6 @@ from refold.cli.input import (
     SessionOption,
     Workspace,
     choose_session,
-    find_newest,
     open_workspace,
     show_empty,
 )
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from refold.ledger.records import Event, SessionRow
-    from refold.manager import ContextCompressionManager
     from refold.manager.status import LoggedDecision
     from refold.manager.usage import Bill
 
@@ -167,40 +165,43 @@ def _describe_reason(event: Event) -> str:
 @app.command()
 def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
     """Show what compressions did: how often, why, by which stage."""
+    from refold.manager.usage import Bill
+
     with open_workspace(workspace) as manager:
         if session is not None:
             choose_session(manager.ledger, session)  # Raises if there is no such session.
         found = manager.statistics(session)
-        is_empty = find_newest(manager.ledger) is None
-        bill, folded = _add_up(manager, session)
+        rows = manager.ledger.list_sessions(limit=SESSIONS_MAX)
+        parts = [manager.figures(name) for name in ([session] if session else [row.id for row in rows])]
+    bill, folded = sum((one.bill for one in parts), Bill()), sum(one.folded_away for one in parts)
     if as_json:
         dollars = {**asdict(bill), "dollars_saved": bill.dollars_saved}  # At list prices.
         write_json({**found.to_dict(), "folded_away": folded, "bill": dollars})
         return
-    if is_empty:
+    if not rows:
         show_empty(workspace, as_json=False)
         return
     console = make_console(err=False)
     made = tr("{one.compressions:,} ({one.manual:,} by hand, {one.undone:,} undone)", one=found)
-    rows = [("compressions", made)]
+    pairs = [("compressions", made)]
     away = tr("{count:,} tokens", count=folded)
     if found.compressions:
         share = describe_share(found.tokens_before, found.tokens_after)
-        rows.append(("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}  {share}"))
+        pairs.append(("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}  {share}"))
     elif folded:
         away = tr("{count:,} tokens, by shortening outputs on arrival", count=folded)
-    rows += [("folded away", away), *_list_bill(bill)]
+    pairs += [("folded away", away), *_list_bill(bill)]
     if found.archived:
         size = tr("{count:,} messages", count=found.archived)
         if found.archived_tokens:
             size = tr("{one.archived:,} messages, {one.archived_tokens:,} tokens", one=found)
-        rows.append(("archived", size))
+        pairs.append(("archived", size))
     if found.waited:
-        rows.append(("postponed", tr("{count:,} that would not have paid off yet", count=found.waited)))
+        pairs.append(("postponed", tr("{count:,} that would not have paid off yet", count=found.waited)))
     if found.skipped or found.failed or found.warned:
         other = tr("{one.skipped:,} skipped, {one.failed:,} failed, {one.warned:,} warnings", one=found)
-        rows.append(("other", other))
-    show_pairs(console, rows)
+        pairs.append(("other", other))
+    show_pairs(console, pairs)
     for title, figures in (("stage", found.by_stage), ("reason", found.by_reason)):
         if figures:
             unit = "tokens freed" if title == "stage" else "times"
@@ -213,15 +214,6 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
     if found.decisions:
         console.print()
         console.print(_list_decisions(found.decisions, with_session=session is None and found.sessions > 1))
-
-
-def _add_up(manager: ContextCompressionManager, session: str | None) -> tuple[Bill, int]:
-    """Return the bill and the tokens folded away, of a session or of all."""
-    from refold.manager.usage import Bill
-
-    names = [session] if session is not None else [row.id for row in manager.ledger.list_sessions(limit=SESSIONS_MAX)]
-    figures = [manager.figures(name) for name in names]
-    return sum((one.bill for one in figures), Bill()), sum(one.folded_away for one in figures)
 
 
 def _list_bill(bill: Bill) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from refold.cli.app import app, describe_error, format_examples
+from refold.cli.app import app, format_examples
 from refold.cli.input import (
     STDIN,
     AsJson,
@@ -31,6 +31,7 @@ from refold.cli.input import (
 )
 from refold.cli.output import (
     count_things,
+    describe_error,
     note,
     note_broken,
     say,
@@ -45,7 +46,7 @@ from refold.errors import ConfigError, FormatError, LedgerError
 if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
     from refold.manager.status import SessionStatus
-    from refold.readers import Session
+    from refold.readers.session import Session
 
 
 SESSIONS_SHOWN = 20
@@ -93,7 +94,7 @@ def run_import(
     Reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, session files of Claude Code
     and Codex, ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
     """
-    from refold.readers import list_files
+    from refold.readers.file import list_files
 
     paths = list_files(files)
     is_one = len(paths) == 1 and not Path(files[0]).is_dir()
@@ -155,7 +156,7 @@ def _find_export(document: Document) -> object | None:
 
 def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
     """Return the conversations of one file; report the lines that could not be read."""
-    from refold.readers import read_value
+    from refold.readers.file import read_value
 
     reading = read_value(document.value, document.place)
     note_broken([*document.broken, *(f"{document.place}, row {one.line}: {one.why}" for one in reading.broken)])
@@ -188,7 +189,7 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
 
     stored = list(manager.ledger.read_path(name).digests)
     messages: list[Any] = list(session.messages)
-    digests = [digest_message(message, None, "message") for message in messages]
+    digests = [digest_message(message) for message in messages]
     if digests[: len(stored)] == stored:
         return len(digests) > len(stored)
     last = len(stored) - 1
@@ -203,7 +204,7 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
 
 def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str], int]:
     """Store the sessions of many files; return their names, why some were not stored, and the other files' number."""
-    from refold.readers import NoConversation, read_file
+    from refold.readers.file import NoConversation, read_file
 
     stored: list[str] = []
     broken: list[str] = []

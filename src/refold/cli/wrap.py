@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # The first part of a run's address; written here too, because the server is imported only where it is needed.
 RUNS = "/wrap"
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,12 @@ class WrapRequest:
 
 def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
     """Run the program behind a gateway; return its exit code and a line about what the gateway did."""
+    from refold.server.auth import PREFIX
+
     started, run_id = time.time(), secrets.token_hex(8)
-    key = _find_gateway_key(request.environ)
+    # The key that the program would send, if it is one of a gateway.
+    given = [request.environ.get(name, "") for name in _KEYS]
+    key = next((one for one in given if one.startswith(PREFIX)), "")
     running = _find_usable(request, key)
 
     def run_at(address: str) -> int:
@@ -197,14 +202,6 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
     return ""
 
 
-def _find_gateway_key(environ: Mapping[str, str]) -> str:
-    """Return the gateway key that the program would send; empty if it has none."""
-    from refold.server.auth import PREFIX
-
-    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-    return next((key for name in names if (key := environ.get(name, "")).startswith(PREFIX)), "")
-
-
 def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) -> RunCounts | None:
     """Return what a running gateway counted for this run; None if that gateway has ended or been replaced."""
     from refold.server.beacon import ask_gateway, find_running
@@ -251,9 +248,7 @@ def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         child = subprocess.Popen(command, env=dict(environ))
     except OSError as error:
-        raise ConfigError(
-            "{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error
-        ) from None
+        raise ConfigError("{command!r} cannot be run: {why}", command=command[0], why=error.strerror or error) from None
     _forward_signals(child)
     code = child.wait()
     return 128 - code if code < 0 else code

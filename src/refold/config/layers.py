@@ -396,10 +396,7 @@ def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: st
 
 
 def find_implied(layers: Sequence[Layer]) -> Layer | None:
-    """Return a layer that names the preset implied by other settings; None if a preset is named or none is implied.
-
-    The first document's file, or its three settings and no others, imply its preset ``archive``.
-    """
+    """Return a layer with the preset ``archive`` if its document's file, or its three settings alone, imply it."""
     named = {name: layer for layer in layers for name in layer.values}
     if "preset" in named:
         return None

@@ -81,10 +81,7 @@ def copy_environment() -> dict[str, str]:
 
 
 def read_model_variables(environ: Mapping[str, str] | None = None, key_name: str = "") -> dict[str, str]:
-    """Return the variables with the addresses and keys of models. Keys come from the environment and nowhere else.
-
-    ``key_name`` is the variable that the settings name for the key of an embedding service.
-    """
+    """Return the variables with addresses and keys of models; ``key_name`` is that of an embedding service."""
     variables = os.environ if environ is None else environ
     return {name: text for name in (*MODEL_VARIABLES, key_name) if (text := variables.get(name, "").strip())}
 
@@ -308,11 +305,7 @@ class ChatBlock(CommandBlock):
 
     name: ClassVar[str] = "chat"
     variables: ClassVar[Mapping[str, str]] = {
-        "REFOLD_CHAT_MODEL": "model",
-        "REFOLD_CHAT_BASE_URL": "base_url",
-        "REFOLD_CHAT_TOOLS": "tools",
-        "REFOLD_CHAT_SYSTEM": "system",
-        "REFOLD_CHAT_SUMMARIES": "summaries",
+        f"REFOLD_CHAT_{name.upper()}": name for name in ("model", "base_url", "tools", "system", "summaries")
     }
     user_only: ClassVar[frozenset[str]] = frozenset({"base_url"})
 

@@ -29,10 +29,7 @@ def find_file(workspace: str | Path) -> Path:
 
 
 def try_settings(workspace: str | Path, changes: Mapping[str, object], **call: object) -> CompressionConfig:
-    """Return the settings as they would be after ``save_settings``; None removes a setting from the file.
-
-    Raises ConfigError if they are invalid. ``call`` holds the settings of the command line.
-    """
+    """Return the settings as ``save_settings`` would make them; ``call`` holds those of the command line."""
     config = load_config(workspace, call=call or None)
     if not changes:
         return config

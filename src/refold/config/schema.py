@@ -45,7 +45,7 @@ from refold.config.values import (
     Seconds,
     Share,
 )
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 from refold.recall.options import MemoryOptions, RecallOptions, read_recall
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
@@ -66,19 +66,18 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _ADVICE = {
-    "int_parsing": "give a whole number",
-    "int_type": "give a whole number",
-    "int_from_float": "give a whole number",
-    "int_parsing_size": "give a smaller number",
-    "float_parsing": "give a number",
-    "float_type": "give a number",
-    "finite_number": "give a finite number",
-    "bool_parsing": "give on or off",
-    "bool_type": "give on or off",
-    "string_type": "give text",
-    "tuple_type": "give a list",
-    "list_type": "give a list",
-    "dict_type": "give a table",
+    "int_parsing_size": Sentence("give a smaller number"),
+    "finite_number": Sentence("give a finite number"),
+    "string_type": Sentence("give text"),
+    "dict_type": Sentence("give a table"),
+    "literal_error": Sentence("give {expected}"),
+    "greater_than_equal": Sentence("give {ge:,} or more"),
+    "greater_than": Sentence("give more than {gt:,}"),
+    "less_than_equal": Sentence("give {le:,} or less"),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), Sentence("give a whole number")),
+    **dict.fromkeys(("float_parsing", "float_type"), Sentence("give a number")),
+    **dict.fromkeys(("bool_parsing", "bool_type"), Sentence("give on or off")),
+    **dict.fromkeys(("tuple_type", "list_type"), Sentence("give a list")),
 }
 
 
@@ -392,7 +391,13 @@ def refuse_values(error: ValidationError, merged: Merged) -> ConfigError:
             f"{merged.where(name)}window is {show(given)}; give a number of tokens (1 or more), "
             "or a table of model and tokens"
         )
-    return ConfigError(f"{merged.where(name)}{name} is {show(given)}; {_advise(first)}")
+    return ConfigError(
+        "{where}{name} is {value}; {advice}",
+        where=merged.where(name),
+        name=name,
+        value=show(given),
+        advice=_advise(first),
+    )
 
 
 def _find_setting(path: str, merged: Merged) -> tuple[str, object]:
@@ -407,16 +412,9 @@ def _find_setting(path: str, merged: Merged) -> tuple[str, object]:
 
 def _advise(wrong: ErrorDetails) -> str:
     context: dict[str, Any] = wrong.get("ctx") or {}
-    kind = wrong["type"]
-    if kind == "value_error":
+    if wrong["type"] == "value_error":
         return str(context.get("error", wrong["msg"]))
-    if kind == "literal_error":
-        return f"give {context['expected']}"
-    if kind == "greater_than_equal":
-        return f"give {context['ge']:,} or more"
-    if kind == "greater_than":
-        return f"give more than {context['gt']:,}"
-    if kind == "less_than_equal":
-        return f"give {context['le']:,} or less"
-    advice = _ADVICE.get(kind)
-    return advice or wrong["msg"][:1].lower() + wrong["msg"][1:]
+    advice = _ADVICE.get(wrong["type"])
+    if advice is None:
+        return wrong["msg"][:1].lower() + wrong["msg"][1:]
+    return Sentence(advice.template, **context)

@@ -1,13 +1,9 @@
 """The values of settings: how each kind is written, and what follows from them.
 
 A share is ``0.75`` or ``75%``; a switch is on or off; a count is a whole number within stated limits (L9). An invalid
-value raises ValueError with a sentence; the schema, which knows the setting's name and place, turns it into a
-ConfigError.
-
-The rest are pure functions of a config: stage options, tiers, thresholds, the budget. The documents' names
+value raises ValueError, which the schema turns into a ConfigError with the setting's name and place. The rest are pure
+functions of a config: stage options, tiers, thresholds, the budget, and ``explain``. The documents' names
 (``retention_count``) are mapped onto the stage that implements them (``fold.keep_messages``) here and nowhere else.
-Values that are valid by themselves but contradict each other are refused here. ``explain`` lists every setting with its
-value and source.
 """
 
 from __future__ import annotations
@@ -334,6 +330,21 @@ def follow_output(
     # Even an exact count misses some tokens of tools and images, and a refused request costs more than this room.
     wanted = max(output_tokens, window // _SLACK_SHARE)
     return wanted if wanted < _reserve_of(info, window) else None
+
+
+def leave_room(
+    config: CompressionConfig, model: str | None, output_tokens: int | None, window: int | None = None
+) -> int | None:
+    """Return the reserve of a request that limits its answer: that limit, at most half of the window; None without one.
+
+    It raises a reserve in the settings and never lowers one, unless that was made for a larger window.
+    """
+    if not output_tokens:
+        return None
+    info = model_info(model or config.model)
+    window = window or window_of(config, info.name) or info.window
+    stated = config.reserve if config.reserve is not None and config.reserve < window else 0
+    return follow_output(config, model, output_tokens, window) or max(stated, min(output_tokens, window // 2))
 
 
 def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> Budget:

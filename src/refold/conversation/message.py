@@ -1,12 +1,10 @@
 """Messages: what was said, kept as it came; their parts, their handles, and the port to a wire format.
 
 A message holds the provider's object untouched (``raw``), its parts for reading, the digest of its content and an id
-that chains it to its parent. Nothing here ever changes ``raw``. Parts are for reading only: an unchanged message is
-never rebuilt from them.
+that chains it to its parent. An unchanged message is never rebuilt from its parts.
 
 A handle is a short prefix of a content hash, never a position: ``⟨m:4f2a91c3⟩`` is a message, ``⟨m:4f2a91c3.2⟩`` its
-third part, ``⟨f:09c1b2aa⟩`` the span behind a fold. The same content has the same handle in every fork. Text in a
-conversation may look like a handle; only a lookup decides.
+third part, ``⟨f:09c1b2aa⟩`` the span behind a fold. Text may look like a handle; only a lookup decides.
 """
 
 from __future__ import annotations
@@ -15,12 +13,25 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar, dataclass_transform
 
 import orjson
 
 from refold.errors import HandleUnknown
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[T]) -> type[T]:
+    """Return the class as a dataclass for values that are made on every request, frozen for the type checker only.
+
+    ``dataclass(frozen=True)`` sets each field through ``object.__setattr__``, which takes six times as long, and a
+    request makes fifty values. Parts, messages and edits, which plugins get to see, are frozen at run time, too.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
 
 Kind = Literal["text", "thinking", "call", "result", "media", "opaque"]
 
@@ -170,10 +181,7 @@ class Format(Protocol):
     def name(self) -> str: ...
 
     def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
-        """Read one provider message; raise a FormatError that names ``where`` if it is not one.
-
-        Pass ``digest`` if its content hash is known already.
-        """
+        """Read one provider message; ``digest`` is its content hash if known. A FormatError names ``where``."""
 
     def parse_parts(self, raw: object) -> tuple[Part, ...]:
         """Read the parts of a provider object that ``render`` or ``write_summary`` made."""

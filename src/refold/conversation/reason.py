@@ -24,10 +24,7 @@ _ZH_SHARE = 0.3
 
 
 def detect_language(texts: Iterable[str]) -> Language:
-    """Return ``zh`` if Chinese characters make up a fair share of the texts, else ``en``.
-
-    Only letters count, so that code, numbers and markup do not decide. Long texts are sampled.
-    """
+    """Return ``zh`` if Chinese characters make up a fair share of the letters in a sample of the texts, else ``en``."""
     han = words = 0
     for text in texts:
         sample = text[:_SAMPLE]
@@ -57,10 +54,7 @@ _DEPTH_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A dotted code such as ``fold.hard``, and the values that its words name. A reason without a code is false.
-
-    A value may be a reason itself, such as the one that was vetoed. ``values`` never changes after construction.
-    """
+    """A dotted code such as ``fold.hard``, and its values, which may be reasons. Without a code it is false."""
 
     code: str = ""
     values: Mapping[str, ReasonValue] = field(default_factory=dict, hash=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -239,10 +239,7 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The messages as the model sees them. ``fixed_tokens`` are those of the system prompt, the tools and the framing.
-
-    ``held`` are the ids of messages that the current compression must leave unchanged (L11).
-    """
+    """What the model sees; ``fixed_tokens`` are those beside it, ``held`` messages must stay unchanged (L11)."""
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
@@ -264,10 +261,7 @@ class View:
 
     @cached_property
     def newest_user(self) -> int | None:
-        """The index of the newest message that a person wrote, if one is left.
-
-        A fold does not count, whatever its role, nor does a tool result sent as user text.
-        """
+        """The index of the newest message that a person wrote: not a fold, and not a tool result sent as user text."""
         spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
         return next((at for at in spoken if self._is_said(at)), None)
 
@@ -352,29 +346,12 @@ def amend(view: View, edits: Iterable[Edit]) -> View:
     )
 
 
-def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) -> View:
-    """Return the view with new messages at its end, some of them under edits made on arrival: O(new)."""
-    messages, edits = tuple(messages), tuple(edits)
-    by_message: dict[str, list[Edit]] = {}
-    for edit in edits:
-        by_message.setdefault(edit.covers[0], []).append(edit)
-    new: list[Item] = []
-    for message in messages:
-        edited = by_message.get(message.id)
-        item = view.lens.edited(message, edited) if edited else view.lens.plain(message)
-        if item is not None:
-            new.append(item)
-    tokens = view.tokens + sum(item.tokens for item in new)
-    return View(
-        (*view.items, *new),
-        (*view.messages, *messages),
-        (*view.edits, *edits),
-        view.lens,
-        view.fixed_tokens,
-        view.pinned,
-        tokens,
-        view.held,
-    )
+def extend(view: View, messages: Iterable[Message]) -> View:
+    """Return the view with new messages at its end: O(new)."""
+    added = tuple(messages)
+    items = tuple(view.lens.plain(message) for message in added)
+    tokens = view.tokens + sum(item.tokens for item in items)
+    return replace(view, items=(*view.items, *items), messages=(*view.messages, *added), tokens=tokens)
 
 
 def choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:

@@ -1,7 +1,7 @@
 """Providers' wire formats: reading without loss, and writing without touching unchanged messages."""
 
 from refold.formats.anthropic import Anthropic, place_messages
-from refold.formats.canonical import digest_message, leave_out
+from refold.formats.canonical import digest_message
 from refold.formats.detect import (
     NAMES,
     Conversation,
@@ -28,7 +28,6 @@ __all__ = [
     "OpenAIResponses",
     "detect",
     "digest_message",
-    "leave_out",
     "make_format",
     "parse_messages",
     "place_messages",

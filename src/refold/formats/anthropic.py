@@ -55,7 +55,6 @@ class Anthropic(WireFormat):
         return {**raw, "content": change_list(content, new)}
 
     def write_summary(self, text: str, role: Role) -> object:
-        """Return a message that carries a summary."""
         return {"role": "assistant" if role == "assistant" else "user", "content": text}
 
     def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:
@@ -64,7 +63,6 @@ class Anthropic(WireFormat):
         return "assistant" if wanted == "assistant" and before == "user" and after == "user" else "user"
 
     def find_faults(self, items: Sequence[Spoken]) -> list[str]:
-        """Return what the provider would reject, one short stable line each."""
         faults = find_pair_faults(items)
         if items and items[0].role != "user":
             faults.append(f"first message is from {items[0].role}")

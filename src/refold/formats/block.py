@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn
 
 from refold.conversation.message import Message, Part, Role, Spoken, chain_id, write_json
 from refold.errors import FormatError
-from refold.formats.canonical import Volatile, digest_message, parse_arguments
+from refold.formats.canonical import digest_message, parse_arguments
 
 Raw = dict[str, Any]
 # Where a part is in its message: the field, and the index in it if the field is a list.
@@ -33,14 +33,11 @@ class WireFormat(ABC):
     # The field of a request that holds its system prompt.
     system_field: ClassVar[str] = "system"
 
-    def __init__(self, volatile: Volatile | None = None) -> None:
-        self._volatile = volatile
-
     def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
         holder = read_object(raw, where)
         role = self._read_role(holder, where)
         # Compute the digest first: it refuses nesting that would overflow the reader's stack.
-        digest = digest or digest_message(holder, self._volatile, where)
+        digest = digest or digest_message(holder, where)
         parts = self._read_parts(holder, where)
         name, is_sealed = self._read_name(holder), self._is_sealed(holder, parts)
         return Message(raw, role, parts, digest, chain_id(parent, digest), name, is_sealed)

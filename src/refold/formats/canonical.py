@@ -1,23 +1,21 @@
 """The canonical form of a message, and its digest: two messages with the same digest are the same.
 
-Left out: ``cache_control``, null fields, key order, and text that the configuration calls volatile. A string is
-one text part, no content is no content however it is spelled, arguments are parsed JSON. Everything else counts,
-also fields that did not exist when this was written. The canonical form is for hashing only; it is never sent.
+Left out: ``cache_control``, null fields and key order. A string is one text part, no content is no content however it
+is spelled, arguments are parsed JSON. Everything else counts, also fields that did not exist when this was written. The
+canonical form is for hashing only; it is never sent.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
 from refold.conversation.message import digest_of
 from refold.errors import FormatError
-
-Volatile = Callable[[str], str]
 
 DEPTH_MAX = 200
 _ARGUMENTS_DEPTH_MAX = 100  # Arguments are a few levels down in their message.
@@ -36,35 +34,21 @@ _STRINGS = frozenset((str,))
 _TOUCHED_KEYS = frozenset(("cache_control", "tool_calls", "function_call", "arguments", "output", "type"))
 
 
-def digest_message(raw: dict[str, Any], volatile: Volatile | None = None, where: str = "message") -> str:
+def digest_message(raw: dict[str, Any], where: str = "message") -> str:
     """Return the content hash of a provider's message."""
-    return digest_of(write_canonical(raw, volatile, where))
+    return digest_of(write_canonical(raw, where))
 
 
-def write_canonical(raw: dict[str, Any], volatile: Volatile | None = None, where: str = "message") -> bytes:
+def write_canonical(raw: dict[str, Any], where: str = "message") -> bytes:
     """Return the canonical form of a provider's message as bytes."""
     # Most messages are strings only: nothing to normalise, and no number that JSON cannot hold.
-    is_strings = volatile is None and raw.get("content") and _STRINGS.issuperset(map(type, raw.values()))
+    is_strings = raw.get("content") and _STRINGS.issuperset(map(type, raw.values()))
     if is_strings and _TOUCHED_KEYS.isdisjoint(raw):
         try:
             return orjson.dumps(raw, option=_OPTIONS)
         except TypeError:
             return _dump_slowly(raw, where)
-    return _dump(_canonical_message(raw, volatile), where)
-
-
-def leave_out(patterns: Iterable[str]) -> Volatile | None:
-    """Return a function that takes whatever these patterns match out of a text; None if there are no patterns."""
-    compiled = [re.compile(pattern, re.DOTALL) for pattern in patterns]
-
-    def strip(text: str) -> str:
-        rest = text
-        for pattern in compiled:
-            rest = pattern.sub("", rest)
-        # White space around what left is part of it; a text without volatile pieces stays as it is.
-        return text if rest == text else rest.strip()
-
-    return strip if compiled else None
+    return _dump(_canonical_message(raw), where)
 
 
 def parse_arguments(text: str) -> Any:
@@ -110,13 +94,13 @@ def list_children(value: object) -> Iterable[object]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _canonical_message(raw: dict[str, Any], volatile: Volatile | None) -> dict[str, Any]:
+def _canonical_message(raw: dict[str, Any]) -> dict[str, Any]:
     form = {key: value for key, value in raw.items() if value is not None and key != "cache_control"}
     if form.get("type") == "message":
         del form["type"]  # Responses: a message item may leave its type out.
     for key in ("content", "output"):
         if key in form:
-            form[key] = _canonical_content(form[key], volatile)
+            form[key] = _canonical_content(form[key])
             if not form[key]:
                 del form[key]
     if isinstance(form.get("arguments"), str):
@@ -145,44 +129,33 @@ def _with_arguments(function: dict[str, Any]) -> dict[str, Any]:
     return {**function, "arguments": parse_arguments(arguments)} if isinstance(arguments, str) else function
 
 
-def _canonical_content(content: Any, volatile: Volatile | None, levels: int = _LEVELS) -> Any:
-    if isinstance(content, str):
-        return volatile(content) if volatile else content
+def _canonical_content(content: Any, levels: int = _LEVELS) -> Any:
     if not isinstance(content, list):
         return content
-    blocks = [form for block in content if (form := _canonical_block(block, volatile, levels)) is not None]
+    blocks = [_canonical_block(block, levels) for block in content]
     if len(blocks) == 1 and _is_bare_text(blocks[0]):
         return blocks[0]["text"]
     return blocks
 
 
-def _canonical_block(block: Any, volatile: Volatile | None, levels: int) -> Any:
-    """Return a block for hashing; None for one that was volatile as a whole."""
+def _canonical_block(block: Any, levels: int) -> Any:
     if not isinstance(block, dict):
         return block
     form = {key: value for key, value in block.items() if value is not None and key != "cache_control"}
-    text = form.get("text")
-    if volatile and isinstance(text, str) and _is_text(form):
-        form["text"] = volatile(text)
-        if not form["text"] and text:
-            return None
     if form.get("type") == "output_text":
         # Providers add these empty; clients often resend the text without them.
         form = {key: value for key, value in form.items() if value or key not in ("annotations", "logprobs")}
     if levels and isinstance(form.get("content"), str | list):
-        form["content"] = _canonical_content(form["content"], volatile, levels - 1)
+        form["content"] = _canonical_content(form["content"], levels - 1)
         if not form["content"]:
             del form["content"]
     return form
 
 
-def _is_text(block: dict[str, Any]) -> bool:
-    kind = block.get("type")
-    return isinstance(kind, str) and kind in _TEXT_TYPES
-
-
 def _is_bare_text(block: Any) -> bool:
-    return isinstance(block, dict) and block.keys() == {"type", "text"} and _is_text(block)
+    if not isinstance(block, dict) or block.keys() != {"type", "text"}:
+        return False
+    return isinstance(block["type"], str) and block["type"] in _TEXT_TYPES
 
 
 def _dump(form: dict[str, Any], where: str) -> bytes:
@@ -208,9 +181,12 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
 def has_nan(value: object) -> bool:
     """Tell whether a JSON value holds NaN or infinity."""
     waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, float) and one - one != 0:
-            return True
-        waiting.extend(list_children(one))
+    for one in waiting:  # It grows meanwhile.
+        if isinstance(one, float):
+            if one - one != 0:
+                return True
+        elif isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, (list, tuple)):
+            waiting.extend(one)
     return False

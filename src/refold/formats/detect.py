@@ -11,20 +11,20 @@ same wrapping. The object that came in is never changed, and unknown fields go t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
 from refold.conversation.message import ROOT, Format, Message
 from refold.errors import FormatError
 from refold.formats.anthropic import Anthropic
 from refold.formats.block import name_type
-from refold.formats.canonical import Volatile
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
 
 CHAT, ANTHROPIC, RESPONSES = OpenAIChat.name, Anthropic.name, OpenAIResponses.name
 NAMES = (CHAT, ANTHROPIC, RESPONSES)
+_FORMATS: dict[str, Format] = {CHAT: OpenAIChat(), ANTHROPIC: Anthropic(), RESPONSES: OpenAIResponses()}
 _ALIASES = {"openai": CHAT, "chat": CHAT, "claude": ANTHROPIC, "responses": RESPONSES}
 
 _STRONG_BLOCKS = {
@@ -43,14 +43,10 @@ _CHAT_FIELDS = frozenset(("tool_calls", "function_call", "tool_call_id"))
 _Sign = tuple[str, bool, str]
 
 
-def make_format(name: str, volatile: Volatile | None = None) -> Format:
-    known = _ALIASES.get(name, name)
-    if known == CHAT:
-        return OpenAIChat(volatile)
-    if known == ANTHROPIC:
-        return Anthropic(volatile)
-    if known == RESPONSES:
-        return OpenAIResponses(volatile)
+def make_format(name: str) -> Format:
+    """Return the format of this name; raise FormatError if there is none."""
+    if (known := _FORMATS.get(_ALIASES.get(name, name))) is not None:
+        return known
     near = get_close_matches(str(name), [*NAMES, *_ALIASES], 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise FormatError(
@@ -58,21 +54,13 @@ def make_format(name: str, volatile: Volatile | None = None) -> Format:
     )
 
 
-def detect(
-    messages: Sequence[object],
-    system: object = None,
-    tools: object = None,
-    name: str | None = None,
-    *,
-    volatile: Volatile | None = None,
-) -> Format:
-    """Return the format of these messages, or the one called ``name``.
-
-    Raise FormatError if they mix two formats or are not a list.
-    """
-    _check_list(messages)
+def detect(messages: Sequence[object], system: object = None, tools: object = None, name: str | None = None) -> Format:
+    """Return the format of these messages, or the one called ``name``; raise FormatError if they mix two formats."""
+    given: object = messages
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise FormatError("messages must be a list of messages, not {kind}", kind=type(given).__name__)
     if name is not None:
-        return make_format(name, volatile)
+        return make_format(name)
     strong: dict[str, str] = {}
     weak: dict[str, str] = {}
     for form, is_strong, what in _find_signs(messages, tools):
@@ -83,13 +71,8 @@ def detect(
                 "the conversation mixes formats: {signs}; convert it, or name the format it is in", signs=signs
             )
     if strong:
-        return make_format(next(iter(strong)), volatile)
-    return make_format(_choose_weak(weak, messages, system), volatile)
-
-
-def _check_list(messages: object) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise FormatError("messages must be a list of messages, not {kind}", kind=type(messages).__name__)
+        return make_format(next(iter(strong)))
+    return make_format(_choose_weak(weak, messages, system))
 
 
 def _choose_weak(weak: dict[str, str], messages: Sequence[object], system: object) -> str:
@@ -145,40 +128,28 @@ def _find_tool_signs(tools: object) -> Iterator[_Sign]:
             yield RESPONSES, False, f"tools[{at}] is flat"
 
 
-Wrapping = Literal["list", "body", "row"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The wrapping of the messages: ``body`` is the request around them, ``key`` the field that held them."""
-
-    wrapping: Wrapping = "list"
-    key: str = ""
-    body: dict[str, Any] | None = None
-    text: str | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Conversation:
-    """The messages of a request, the fields beside them, and how to wrap them again."""
+    """Messages and the fields beside them; ``body`` is the request around them, ``is_row`` if it was in a list."""
 
     format: Format
     messages: list[object]
     system: object = None
     tools: object = None
     model: str = ""
-    shape: Shape = field(default_factory=Shape)
+    body: dict[str, Any] | None = None
+    is_row: bool = False
 
 
-def read_conversation(obj: object, name: str | None = None, *, volatile: Volatile | None = None) -> Conversation:
+def read_conversation(obj: object, name: str | None = None) -> Conversation:
     """Read a list of messages, a request body, or rows of JSONL; raise a FormatError that says what is wrong."""
     if isinstance(obj, list | tuple):
         rows = list(obj)
         bodies = [at for at, row in enumerate(rows) if _is_body(row)]
         if not bodies:
-            return Conversation(detect(rows, name=name, volatile=volatile), rows)
+            return Conversation(detect(rows, name=name), rows)
         if len(rows) == 1:
-            return _read_body(rows[0], "row", name, volatile)
+            return replace(_read_body(rows[0], name), is_row=True)
         raise FormatError(
             "row {row} of {count} is a whole conversation; give one conversation at a time",
             row=bodies[0],
@@ -186,7 +157,7 @@ def read_conversation(obj: object, name: str | None = None, *, volatile: Volatil
         )
     if isinstance(obj, dict):
         if _is_body(obj):
-            return _read_body(obj, "body", name, volatile)
+            return _read_body(obj, name)
         keys = ", ".join(list(map(str, obj))[:8]) or "no fields"
         raise FormatError(
             "no messages in this object (it has {keys}); give a list of messages or a request body", keys=keys
@@ -196,14 +167,14 @@ def read_conversation(obj: object, name: str | None = None, *, volatile: Volatil
 
 def write_conversation(conversation: Conversation, messages: Sequence[object]) -> object:
     """Return these messages wrapped as the conversation was."""
-    shape = conversation.shape
-    if shape.body is None:
+    if conversation.body is None:
         return list(messages)
-    inner: object = list(messages)
-    if shape.text is not None and len(messages) == 1 and messages[0] is conversation.messages[0]:
-        inner = shape.text
-    body = {**shape.body, shape.key: inner}
-    return [body] if shape.wrapping == "row" else body
+    key = _find_key(conversation.body)
+    inner = conversation.body[key]
+    if not isinstance(inner, str) or len(messages) != 1 or messages[0] is not conversation.messages[0]:
+        inner = list(messages)
+    body = {**conversation.body, key: inner}
+    return [body] if conversation.is_row else body
 
 
 def parse_messages(form: Format, raws: Iterable[object], parent: str = ROOT, *, start: int = 0) -> list[Message]:
@@ -222,26 +193,19 @@ def _is_body(value: object) -> bool:
     return "messages" in value or ("input" in value and "type" not in value)
 
 
-def _read_body(body: dict[str, Any], wrapping: Wrapping, name: str | None, volatile: Volatile | None) -> Conversation:
-    key = "messages" if "messages" in body else "input"
+def _find_key(body: dict[str, Any]) -> str:
+    return "messages" if "messages" in body else "input"
+
+
+def _read_body(body: dict[str, Any], name: str | None) -> Conversation:
+    key = _find_key(body)
     inner = body[key]
-    text = inner if key == "input" and isinstance(inner, str) else None
-    if text is not None:
-        inner = [{"role": "user", "content": text}]
+    if key == "input" and isinstance(inner, str):
+        inner = [{"role": "user", "content": inner}]
     if not isinstance(inner, list):
         raise FormatError("{key} is {kind}, expected a list of messages", key=key, kind=name_type(inner))
     system = body.get("system" if key == "messages" else "instructions")
     tools = body.get("tools")
-    if key == "input":
-        form = make_format(name or RESPONSES, volatile)
-    else:
-        form = detect(inner, system, tools, name, volatile=volatile)
-    model = body.get("model")
-    return Conversation(
-        form,
-        list(inner),
-        system,
-        tools,
-        model if isinstance(model, str) else "",
-        Shape(wrapping, key, body, text),
-    )
+    form = make_format(name or RESPONSES) if key == "input" else detect(inner, system, tools, name)
+    model = body["model"] if isinstance(body.get("model"), str) else ""
+    return Conversation(form, list(inner), system, tools, model, body)

@@ -80,7 +80,6 @@ class OpenAIChat(WireFormat):
         return new
 
     def write_summary(self, text: str, role: Role) -> object:
-        """Return a message that carries a summary."""
         return {"role": self.allow_role(role, None, None), "content": text}
 
     def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:  # noqa: ARG002
@@ -88,7 +87,6 @@ class OpenAIChat(WireFormat):
         return "user" if wanted == "tool" else wanted
 
     def find_faults(self, items: Sequence[Spoken]) -> list[str]:
-        """Return what the provider would reject, one short stable line each."""
         faults = find_pair_faults(items)
         faults += ["empty assistant message" for item in items if item.role == "assistant" and not item.parts]
         for item in items:

@@ -46,10 +46,7 @@ class OpenAIResponses(WireFormat):
     system_field = "instructions"
 
     def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
-        """Return the item with parts replaced or left out; None if nothing is left.
-
-        A reasoning item with an id stays: without it the provider refuses the items that came with it.
-        """
+        """Return the item with its changes. Reasoning with an id stays: without it the provider refuses the rest."""
         is_linked = bool(message.parts) and message.parts[0].kind == "thinking" and bool(message.parts[0].call_id)
         rendered = super().render(message, changes)
         return message.raw if is_linked else rendered
@@ -80,7 +77,6 @@ class OpenAIResponses(WireFormat):
         return {**raw, "content": change_list(content, new)}
 
     def write_summary(self, text: str, role: Role) -> object:
-        """Return a message item that carries a summary."""
         allowed = self.allow_role(role, None, None)
         return {"type": "message", "role": allowed, "content": [{"type": "input_text", "text": text}]}
 
@@ -89,7 +85,6 @@ class OpenAIResponses(WireFormat):
         return "system" if wanted == "system" else "user"
 
     def find_faults(self, items: Sequence[Spoken]) -> list[str]:
-        """Return what the provider would reject, one short stable line each."""
         faults = find_pair_faults(items, is_spread=True)
         for at, item in enumerate(items):
             if any(part.kind == "thinking" for part in item.parts):

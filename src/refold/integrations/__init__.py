@@ -61,10 +61,7 @@ def needs(what: str, package: str) -> Iterator[None]:
 
 
 class Adapter:
-    """Finds the session of each request of a framework; a subclass adds the framework's hooks.
-
-    A subclass may have a codec, and finds a session's name where none was given.
-    """
+    """Finds the session of each request of a framework; a subclass adds hooks, and may add a codec and a name."""
 
     # No annotation without ClassVar here: Pydantic would take it for a field of the framework's class.
     codec: ClassVar[Codec | None] = None
@@ -177,10 +174,7 @@ class MethodAdapter(Adapter, ABC):
         """Return a function that reads what to commit from an answer, or from each piece of one."""
 
     def fit_methods(self, thing: Any, **own: Any) -> Any:
-        """Return a copy of an object whose methods send requests that fit; its class has these attributes, too.
-
-        All of it is on the class and not on the object: some frameworks copy objects field by field.
-        """
+        """Return a copy of an object whose methods fit requests; all of it is on its class, which copies keep."""
         kind, made = type(thing), copy.copy(thing)
         present = {name: how for name, how in self.methods.items() if callable(getattr(kind, name, None))}
         first = next(iter(self.methods))

@@ -42,10 +42,7 @@ class AgnoCodec(PartsCodec):
 
 
 class AgnoAdapter(MethodAdapter):
-    """Fits the requests of a model.
-
-    Agno also asks an agent's model for titles, summaries and memories, outside any run: these calls pass unchanged.
-    """
+    """Fits a model's requests, but not those for titles, summaries and memories, which Agno makes outside any run."""
 
     codec, model, session_at = AgnoCodec(), "id", "session_id"
     methods: ClassVar = {
@@ -53,7 +50,6 @@ class AgnoAdapter(MethodAdapter):
     }  # fmt: skip
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:
-        """Return the session of a run."""
         run = options.get("run_response")
         return None if run is None else self.session_for(run)
 
@@ -72,10 +68,7 @@ class AgnoAdapter(MethodAdapter):
 
 
 def wrap_model(model: Any, session: str | None = None, **options: Any) -> Any:
-    """Return a copy of a model that prepares its requests; it is used exactly as before.
-
-    ``model.refold`` is the session that was named: undo, recall, status, tools.
-    """
+    """Return a copy of a model whose requests fit; ``model.refold`` is its session: undo, recall, status, tools."""
     return AgnoAdapter(session, **options).fit_methods(model)
 
 

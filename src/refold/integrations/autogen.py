@@ -56,10 +56,7 @@ class AutoGenAdapter(MethodAdapter):
 
 
 def wrap_client(client: m.ChatCompletionClient, session: str, **options: Any) -> Any:
-    """Return a copy of a model client whose requests fit their window; each agent needs one of its own.
-
-    ``client.refold`` is the session: undo, recall, status.
-    """
+    """Return a client for one agent whose requests fit; ``client.refold`` is its session: undo, recall, status."""
     return AutoGenAdapter(session, **options).fit_methods(client)
 
 

@@ -36,7 +36,6 @@ class CrewAdapter(MethodAdapter):
         return "-".join(str(one.id) for one in (task, agent) if getattr(one, "id", None))
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession:
-        """Return the session of a call."""
         return self.session_for(options.get("from_agent"), options.get("from_task"))
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:

@@ -45,7 +45,6 @@ class HaystackAdapter(MethodAdapter):
     methods: ClassVar = {"run": "call", "run_async": "call_async"}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002
-        """Return a reader of answers."""
         return lambda answer: next((ModelReply([one], one.meta.get("usage")) for one in answer["replies"]), None)
 
 

@@ -59,7 +59,6 @@ class RefoldMiddleware(MiddlewareAdapter, AgentMiddleware):
         return f"{found['thread_id']}{suffix}" if found.get("thread_id") else ""
 
     def read_request(self, request: Any) -> dict[str, Any]:
-        """Return the system prompt, the tools and the model of a request."""
         tools = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
         model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
         return {"system": request.system_prompt, "tools": tools, "model": model}

@@ -25,7 +25,6 @@ class AgentsAdapter(MethodAdapter):
     methods: ClassVar = {"get_response": "call_async", "stream_response": "stream_async"}
 
     def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request of a run."""
         return {**super().read_request(owner, options), "system": options["system_instructions"] or ""}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002

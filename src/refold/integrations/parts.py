@@ -203,7 +203,8 @@ class PartsCodec:
                 made = evolve(made, root, None)
                 if inside:
                     made = evolve(made, place.path, place.take(inside[0]))
-        names, rest = self._list_fields(), [part for part in parts if not _is_in(part, inside)]
+        names = self._list_fields()
+        rest = [part for part in parts if not any(part is one for one in inside)]
         if self.mark:
             rest = self._hold(role, rest)
         if self.aside and (calls := self._list_calls(rest)):
@@ -285,13 +286,11 @@ class PartsCodec:
         blocks = [self._match(item, is_dumped=self._reads_json)[1] for item in items]
         if all(block["type"] == "text" for block in blocks):
             return "\n".join(block["text"] for block in blocks)
+        dumped = items if self._reads_json else map(self.dump, items)
         return [
-            block if block["type"] in ("text", "part") else {"type": "part", "part": self._dump_item(item)}
-            for block, item in zip(blocks, items, strict=True)
+            block if block["type"] in ("text", "part") else {"type": "part", "part": item}
+            for block, item in zip(blocks, dumped, strict=True)
         ]
-
-    def _dump_item(self, item: Any) -> Any:
-        return item if self._reads_json else self.dump(item)
 
     def to_raw(self, message: Any) -> list[Block]:
         """Return a message as chat messages: one for each tool result, one for everything else."""
@@ -319,7 +318,8 @@ class PartsCodec:
         """Return the message for a raw one: a changed copy of its source, or a new message for a fold."""
         origin = find_origin(source)
         parts = list(self.open(origin)[1]) if origin is not None else []
-        known = list(enumerate(_number([_drop_role(self.read(part)) for part in parts])))
+        blocks = [{name: value for name, value in self.read(part).items() if name != "role"} for part in parts]
+        known = list(enumerate(_number(blocks)))
         placed: list[tuple[int, Any]] = []
         last = -1
         for block in _split(raw):
@@ -327,7 +327,8 @@ class PartsCodec:
             if found is not None:
                 made = parts[found[0]]
             else:
-                found = next((entry for entry in known if block.get("id") and _is_same_call(entry[1], block)), None)
+                same = (block["type"], block.get("id") or None)
+                found = next((entry for entry in known if (entry[1]["type"], entry[1].get("id", "")) == same), None)
                 made = self.make(block, parts[found[0]] if found else None)
             if found is not None:
                 known.remove(found)
@@ -446,15 +447,3 @@ def _read_object(text: str) -> Block:
     except (ValueError, RecursionError):
         read = None
     return read if isinstance(read, dict) else {"arguments": text}
-
-
-def _is_in(part: Any, parts: Sequence[Any]) -> bool:
-    return any(part is one for one in parts)
-
-
-def _drop_role(block: Block) -> Block:
-    return {name: value for name, value in block.items() if name != "role"}
-
-
-def _is_same_call(known: Block, block: Block) -> bool:
-    return (known["type"], known.get("id")) == (block["type"], block["id"])

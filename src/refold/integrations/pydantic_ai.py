@@ -49,7 +49,6 @@ class Refold(MiddlewareAdapter, AbstractCapability[Any]):
     codec, session_at = PydanticCodec(), "conversation_id"
 
     def read_request(self, request: Any) -> dict[str, Any]:
-        """Return the instructions, the tools and the model of a request."""
         asked, model = request.model_request_parameters, At("model.model_name").take(request)
         tools = [*asked.function_tools, *asked.output_tools]
         return {"system": At("instruction_parts").take(asked), "tools": tools, "model": model}

@@ -56,7 +56,6 @@ class RefoldAgentPlugin(MiddlewareAdapter, Plugin):
         return self.session_for(context.agent).stream_async(**self.ask(context, next_fn), reply=_read_answer)
 
     def read_request(self, request: Any) -> dict[str, Any]:
-        """Return the system prompt, the tools and the model of a request."""
         model = request.model.get_config().get("model_id")
         return {"system": request.system_prompt, "tools": request.tool_specs, "model": model}
 

@@ -149,20 +149,14 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
 
 
 def _find_largest(view: View) -> int:
-    """Return the tokens of the newest step, or of a larger message that no stage may touch.
-
-    A long history of ordinary messages is not oversize, even if no request contained any of it: it is folded.
-    """
+    """Return the tokens of the newest step, or of a larger message that no stage may touch."""
     step = newest_step(view.items)
     newest = sum(view.items[at].tokens for at in range(step.start, step.stop)) if step else 0
     return max([newest, *(view.items[at].tokens for at in view.protected)])
 
 
 def _raise_target(start: Climb, goal: Goal) -> int:
-    """Return the target, raised where new content takes most of it, so that records and recent steps have room.
-
-    Documents of a person raise it, too: what was pasted is gone for good if it is folded.
-    """
+    """Return the target, raised for large new content and documents, so that records and recent steps have room."""
     view, lead = start.view, count_lead(start.view.items, start.view.fixed_tokens)
     fixed, room = _count_untouchable(view), goal.hard - lead
     if start.edits:
@@ -210,10 +204,7 @@ def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
 
 
 def _count_rewritten(before: View, after: View) -> int:
-    """Return the tokens after the earliest change that are written because of it.
-
-    Messages since the last request, from the assistant's newest answer on, are not cached yet and are written anyway.
-    """
+    """Return the tokens after the earliest change, without those that no cache has yet: they are written anyway."""
     same = common_prefix(before.items, after.items)
     new = next((at for at in range(len(after.items), 0, -1) if after.items[at - 1].role == "assistant"), 1) - 1
     while new > 0 and after.items[new - 1].role == "assistant":

@@ -34,6 +34,17 @@ class StageReport:
         """Tokens that this stage took out of the view."""
         return self.tokens_before - self.tokens_after
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the stage as plain values for JSON."""
+        return {
+            "stage": self.stage,
+            "tokens_before": self.tokens_before,
+            "tokens_after": self.tokens_after,
+            "edits": [edit_to_dict(edit) for edit in self.edits],
+            "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why.to_dict()} for r in self.rejected],
+            "note": str(self.note),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -57,17 +68,6 @@ class Report:
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as plain values, edits by their main fields, for JSON."""
-        stages = [
-            {
-                "stage": stage.stage,
-                "tokens_before": stage.tokens_before,
-                "tokens_after": stage.tokens_after,
-                "edits": [edit_to_dict(edit) for edit in stage.edits],
-                "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why.to_dict()} for r in stage.rejected],
-                "note": str(stage.note),
-            }
-            for stage in self.stages
-        ]
         return {
             "reason": self.reason.to_dict(),
             "counter": self.counter,
@@ -78,7 +78,7 @@ class Report:
             "tokens_saved": self.tokens_saved,
             "messages_before": self.messages_before,
             "messages_after": self.messages_after,
-            "stages": stages,
+            "stages": [stage.to_dict() for stage in self.stages],
             "notes": [str(note) for note in self.notes],
         }
 

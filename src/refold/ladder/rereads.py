@@ -8,7 +8,9 @@ used for the estimate of what a fold costs, never for what a fold keeps or says.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 from typing import Literal
 
 from refold.budget.economics import Rereads
@@ -39,13 +41,16 @@ _FAILURES = re.compile(
 _PEEK_CHARS = 600
 
 
-def expect_rereads(items: Sequence[Item], removed_tokens: int) -> Rereads:
-    """Return what is expected to be read again if so many tokens of the oldest content were folded."""
-    kinds = classify_items(items)
+def expect_rereads(items: Sequence[Item], removed_tokens: int, *, known: ItemKinds | None = None) -> Rereads:
+    """Return what is expected to be read again if so many tokens of the oldest content were folded.
+
+    ``known`` belongs to one growing list of items: with it, only new ones are classified.
+    """
+    kinds = (known or ItemKinds()).update(items)
     first = next((at for at, item in enumerate(items) if item.role != "system"), 0)
-    age = sum(item.role == "assistant" for item in items)
+    age = sum([item.role == "assistant" for item in items])
     count = tokens = 0.0
-    for item, kind in zip(items[first + 1 :], kinds[first + 1 :], strict=True):
+    for item, kind in zip(islice(items, first + 1, None), islice(kinds, first + 1, None), strict=True):
         age -= item.role == "assistant"
         if removed_tokens <= 0:
             break
@@ -59,23 +64,43 @@ def expect_rereads(items: Sequence[Item], removed_tokens: int) -> Rereads:
 
 def find_chance(kind: Kind, age: int) -> float:
     """Return how likely text of a kind is copied again within the next 20 requests, so many requests after it came."""
-    return TABLE[kind][next((at for at, limit in enumerate(AGES) if age <= limit), len(AGES))]
+    return TABLE[kind][bisect_left(AGES, age)]
 
 
-def classify_items(items: Sequence[Item]) -> list[Kind | None]:
+def classify_items(items: Sequence[Item]) -> Sequence[Kind | None]:
     """Return what each item holds; None for records, system messages and items without content."""
-    kinds: list[Kind | None] = []
-    calls: dict[str, Kind] = {}
-    for item in items:
+    return ItemKinds().update(items)
+
+
+class ItemKinds:
+    """What each item of a list holds. The list may grow, and its last item may change; another list is read anew."""
+
+    def __init__(self) -> None:
+        self._items: Sequence[Item] = ()
+        self._last: Item | None = None
+        self._kinds: list[Kind | None] = []
+        # What the result of each call will hold.
+        self._calls: dict[str, Kind] = {}
+
+    def update(self, items: Sequence[Item]) -> Sequence[Kind | None]:
+        """Return the kinds of all items, after classifying those that were not there the last time."""
+        done = len(self._kinds)
+        if items is not self._items or done > len(items) or (done and items[done - 1] is not self._last):
+            self._items, self._last, self._kinds, self._calls = items, None, [], {}
+        for item in islice(items, len(self._kinds), None):
+            self._kinds.append(self._classify(item))
+            self._last = item
+        return self._kinds
+
+    def _classify(self, item: Item) -> Kind | None:
         kind: Kind | None = None if item.is_fold or item.role == "system" else "talk"
         for part in item.parts if kind else ():
             if part.kind == "call":
-                calls[part.call_id] = _classify_call(part)
+                self._calls[part.call_id] = _classify_call(part)
                 kind = "call" if len(part.text) >= CALL_CHARS_MIN else kind
             elif part.kind == "result":
-                kind = "error" if _is_failure(part) else calls.get(part.call_id, "output")
-        kinds.append(kind)
-    return kinds
+                kind = "error" if _is_failure(part) else self._calls.get(part.call_id, "output")
+        return kind
 
 
 def _classify_call(part: Part) -> Kind:

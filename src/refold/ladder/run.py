@@ -38,10 +38,7 @@ Result = TypeVar("Result")
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
-    """Run the stages in order until the goal is met. Tokens are counted and the laws are checked after each stage.
-
-    When the time is over, only the stages for *hard* still run, as far as they are needed.
-    """
+    """Run the stages in order until the goal is met; once the time is over, only those for *hard*, if needed."""
     edits: list[Edit] = []
     reports: list[StageReport] = []
     tokens_before = view.tokens
@@ -61,13 +58,13 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
             late = because.TOO_LONG()
             reports.append(StageReport(stage.name, view.tokens, view.tokens, note=late, is_failed=True))
             continue
-        told = answered if isinstance(answered, Proposed) else Proposed(answered)
-        idle = _find_idle(view, told.edits) if forces and view.tokens <= limit and not goal.instructions else []
-        wanted = [edit for edit in told.edits if edit not in idle]
+        answer = answered if isinstance(answered, Proposed) else Proposed(answered)
+        idle = _find_idle(view, answer.edits) if forces and view.tokens <= limit and not goal.instructions else []
+        wanted = [edit for edit in answer.edits if edit not in idle]
         view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
         rejected = (*report.rejected, *(Rejected(edit, because.NOTHING_NEW()) for edit in idle))
-        note = join_reasons((report.note, as_reason(told.note)))
-        report = replace(report, rejected=rejected, note=note, is_failed=told.is_failed)
+        note = join_reasons((report.note, as_reason(answer.note)))
+        report = replace(report, rejected=rejected, note=note, is_failed=answer.is_failed)
         reports.append(report)
         edits.extend(report.edits)
     return Climb(view, tuple(edits), tuple(reports))

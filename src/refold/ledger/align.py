@@ -1,14 +1,11 @@
 """Alignment and chained ids: which incoming messages are already known, and the ids of new ones. Pure.
 
-Clients are stateless: they resend the whole history each time, usually unchanged and longer. That case is a single
-comparison. Otherwise the two sequences are matched like a diff: first the common ends, then messages that occur equally
-often on both sides as anchors, then the gaps between the anchors. A match keeps content and order. It is not always the
-longest possible, but it never costs more than a few sorts of the part that differs, even if ten thousand messages say
-"ok".
+Clients resend the whole history each time, usually unchanged and longer: a single comparison. Otherwise the two
+sequences are matched like a diff: the common ends, then messages that occur equally often on both sides as anchors,
+then the gaps. A match keeps content and order, and never costs more than a few sorts of the part that differs.
 
-A message's id hashes its content and its parent, so a resent history gets the same ids again. Known messages keep their
-ids wherever they are now; a new message is chained to the one before it. As long as paths are changed only through
-``chain_path``, no id is on a path twice, and a parent always comes before its children.
+A message's id hashes its content and its parent, so a resent history gets the same ids again. As long as paths are
+changed only through ``chain_path``, no id is on a path twice, and a parent always comes before its children.
 """
 
 from __future__ import annotations

@@ -44,20 +44,24 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
     """Return a session as plain JSON values; a forgotten message has ``null`` for its content."""
     return {
         MARK: VERSION,
-        "id": whole.row.id,
-        "wire": whole.row.wire,
-        "model": whole.row.model,
+        **_pick(whole.row, "id", "wire", "model"),
         "settings": dict(whole.row.settings),
         "created_at": whole.row.created_at,
-        "messages": [_dump_message(message) for message in whole.messages],
+        "messages": [
+            {
+                **_pick(one, "id", "parent", "digest", "role"),
+                "raw": None if one.is_forgotten else load_json(one.raw),
+                **_pick(one, "tokens", "created_at"),
+            }
+            for one in whole.messages
+        ],
         "path": list(whole.path),
         "edits": [
             {
                 "id": one.edit.id,
                 "covers": list(one.edit.covers),
                 "batch": one.batch_id,
-                "is_active": one.is_active,
-                "created_at": one.created_at,
+                **_pick(one, "is_active", "created_at"),
                 "edit": load_json(encode_edit(one.edit)),
             }
             for one in whole.edits
@@ -66,39 +70,21 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
             {
                 "id": batch.id,
                 "reason": batch.reason.to_json(),
-                "tokens_before": batch.tokens_before,
-                "tokens_after": batch.tokens_after,
-                "created_at": batch.created_at,
+                **_pick(batch, "tokens_before", "tokens_after", "created_at"),
             }
             for batch in whole.batches
         ],
         "facts": [
-            {
-                "kind": one.fact.kind,
-                "text": one.fact.text,
-                "handle": one.fact.handle,
-                "batch": one.batch_id,
-                "created_at": one.created_at,
-            }
+            {**_pick(one.fact, "kind", "text", "handle"), "batch": one.batch_id, "created_at": one.created_at}
             for one in whole.facts
         ],
-        "events": [
-            {"kind": event.kind, "created_at": event.created_at, "fields": dict(event.fields)} for event in whole.events
-        ],
+        "events": [{**_pick(event, "kind", "created_at"), "fields": dict(event.fields)} for event in whole.events],
         "usage": [asdict(usage) for usage in whole.usages],
     }
 
 
-def _dump_message(message: StoredMessage) -> dict[str, object]:
-    return {
-        "id": message.id,
-        "parent": message.parent,
-        "digest": message.digest,
-        "role": message.role,
-        "raw": None if message.is_forgotten else load_json(message.raw),
-        "tokens": message.tokens,
-        "created_at": message.created_at,
-    }
+def _pick(one: object, *names: str) -> dict[str, object]:
+    return {name: getattr(one, name) for name in names}
 
 
 def load_session(value: object, session_id: str | None = None) -> WholeSession:
@@ -193,7 +179,7 @@ def _read_messages(given: object) -> tuple[StoredMessage, ...]:
 
 def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage:
     raw, digest, role = one["raw"], one["digest"], one["role"]
-    if raw is not None and (not isinstance(raw, dict) or digest_message(raw, None, where) != digest):
+    if raw is not None and (not isinstance(raw, dict) or digest_message(raw, where) != digest):
         raise FormatError("{where} is not what its id says: it was changed after the export", where=where)
     if chain_id(one["parent"], digest) != one["id"]:
         raise FormatError("{where} is not what its id says: it was changed after the export", where=where)

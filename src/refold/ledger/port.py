@@ -5,12 +5,8 @@ ever added, edits are switched on and off, and only ``forget`` and ``delete_sess
 any text and never a path. Times are seconds since 1970, passed in by the caller.
 
 A change names the state it is based on: ``append`` the version of the path, ``commit`` the active edits. If that state
-is no longer current, nothing is written and the caller reads again. ``SessionRow`` has both versions, so one cheap read
-tells whether a process's copy in memory is up to date.
-
-A ledger is a file, or a schema on a PostgreSQL server; nothing is opened before it is used. A server's address may
-contain a password. It is always shown redacted; only the code that connects asks for the whole address, by ``reveal``.
-An address that cannot be parsed is refused without being quoted.
+is no longer current, nothing is written and the caller reads again. A server's address may contain a password, which
+only ``LedgerPlace.reveal`` shows, for connecting.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 class Ledger(Protocol):
     """The durable record. Raises LedgerError for problems that the operator must fix, and never loses data.
 
-    Reading a session that does not exist returns nothing; changing one raises LedgerError.
+    Reading a session that does not exist returns nothing; changing one raises SessionNotFound.
     """
 
     def open_session(self, session_id: str, now: float) -> SessionRow:
@@ -61,10 +57,7 @@ class Ledger(Protocol):
     def read_session(self, session_id: str) -> SessionRow | None: ...
 
     def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
-        """Return sessions whose id begins with ``prefix``, which is ASCII; the last changed first.
-
-        With a prefix the cost depends only on the number of matching sessions.
-        """
+        """Return sessions whose id begins with an ASCII ``prefix``, the last changed first, at a cost per match."""
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None removes a key)."""
@@ -132,6 +125,9 @@ class Ledger(Protocol):
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
         """Return edits in the order they were made."""
 
+    def read_summaries(self, session_id: str) -> list[tuple[str, str]]:
+        """Return handle and summary of every active fold, in the order they were made."""
+
     def read_batches(self, session_id: str) -> list[StoredBatch]:
         """Return batches in the order they were committed."""
 
@@ -170,7 +166,7 @@ class Ledger(Protocol):
     ) -> list[Finding]:
         """Recompute hashes, ids, counts and references of one session or all; ``repair`` rebuilds what is derived.
 
-        ``digest`` recomputes the content hash of a provider's object, for callers that know its volatile parts.
+        ``digest`` recomputes the content hash of a provider's object.
         """
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
@@ -324,10 +320,7 @@ def find_place(ledger: Ledger, place: LedgerPlace | None) -> LedgerPlace | None:
 
 
 def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
-    """Return the path of a ledger's search index: beside its file, or in the workspace for a server.
-
-    Each server has its own index, because two servers may use the same session ids.
-    """
+    """Return the path of a ledger's search index: beside its file, or one per server in the workspace."""
     if place is None or place.kind == "file":
         return index_path(find_file(workspace, place))
     name = blake2b(str(place).encode("utf-8", "replace"), digest_size=4).hexdigest()

@@ -123,6 +123,30 @@ class PostgresLedger(SqlLedger):
         db.run("SET LOCAL statement_timeout = 0")
 
 
+def encode_column(text: str) -> str:
+    """Return text for a column of PostgreSQL: NUL, lone surrogates and backslashes are escaped, the rest is as is."""
+    return _ODD.sub(_escape, text)
+
+
+def decode_column(stored: str) -> str:
+    """Return the text that ``encode_column`` was given."""
+    return _ESCAPE.sub(_unescape, stored) if "\\" in stored else stored
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character == "\\":
+        return "\\\\"
+    return "\\0" if character == "\0" else f"\\u{ord(character):04x}"
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code == "\\":
+        return "\\"
+    return "\0" if code == "0" else chr(int(code[1:], 16))
+
+
 class PostgresDatabase(Database):
     """A connection to the server. Rows come in PostgreSQL's binary format, so that bytes stay bytes."""
 
@@ -130,16 +154,16 @@ class PostgresDatabase(Database):
     lock = " FOR UPDATE"
     content = "body"
     join_body = ""
+    encode = staticmethod(encode_column)
+    decode = staticmethod(decode_column)
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:
-        """Queue a statement; it is sent with the next one whose answer is read."""
         return self._execute(_translate(sql), values)
 
     def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
-        """Run a statement once for all keys, as an array."""
         array = list(keys)
         return self._execute(_translate(sql), (*values, array)) if array else Rows([])
 
@@ -147,15 +171,7 @@ class PostgresDatabase(Database):
         # Every statement is a constant of ours; input is always passed as a value.
         return self.connection.execute(sql, values or None, binary=True)
 
-    def encode(self, text: str) -> str:
-        """Return text with NUL and lone surrogates escaped."""
-        return encode_column(text)
-
-    def decode(self, stored: Any) -> str:
-        return decode_column(stored)
-
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:
-        """Insert messages, many in one statement."""
         self.insert_many([(session, seq, message) for seq, message in numbered])
 
     def insert_many(self, numbered: Sequence[tuple[int, int, StoredMessage]]) -> None:
@@ -186,39 +202,9 @@ class PostgresDatabase(Database):
             (session, batch, kind, text, digest, handle, fact.created_at),
         )
 
-    def delete_content(self, session: int, seqs: Sequence[int] | None = None) -> None:
-        """Do nothing: the content is in the row of its message."""
-
     def lock_events(self) -> None:
         """Let one transaction at a time take ids; a reader that follows the log would miss an id committed late."""
         self._execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (_EVENTS_LOCK,))
-
-
-def encode_column(text: str) -> str:
-    """Return text for a column of PostgreSQL, with NUL, lone surrogates and backslashes escaped.
-
-    Nearly every text stays as it is, so that people can read the tables. Different texts stay different.
-    """
-    return _ODD.sub(_escape, text)
-
-
-def decode_column(stored: str) -> str:
-    """Return the text that ``encode_column`` was given."""
-    return _ESCAPE.sub(_unescape, stored) if "\\" in stored else stored
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
-    if character == "\\":
-        return "\\\\"
-    return "\\0" if character == "\0" else f"\\u{ord(character):04x}"
-
-
-def _unescape(found: re.Match[str]) -> str:
-    code = found[1]
-    if code == "\\":
-        return "\\"
-    return "\0" if code == "0" else chr(int(code[1:], 16))
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from refold.conversation.message import Format, Role
+from refold.conversation.message import Format, Role, frozen
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Fact
 from refold.errors import FormatError
@@ -20,7 +20,7 @@ SESSION_ID_MAX = 256
 LEASE_S_MAX = 900.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredMessage:
     """A message as the ledger keeps it: ``raw`` are the JSON bytes of the provider's object.
 
@@ -112,10 +112,7 @@ class StoredFact:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a session's log, by ``kind``: compressed, offloaded, skipped, failed, undone, observed ...
-
-    ``fields`` are plain JSON and should not quote a message; if they do, ``forget`` removes the quote.
-    """
+    """One entry of a session's log, by ``kind``; ``forget`` removes what its ``fields``, plain JSON, quote."""
 
     kind: str
     created_at: float
@@ -124,7 +121,7 @@ class Event:
     session_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredUsage:
     """The usage a provider reported for one request, our own count, and the state of the session at that time."""
 
@@ -139,7 +136,7 @@ class StoredUsage:
     edits_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionRow:
     """A session as lists show it. ``verify`` can rebuild the counts from the other tables.
 
@@ -168,12 +165,9 @@ class Finding:
     is_derived: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extension:
-    """The additions of one more request to a session as it was ``seen``.
-
-    They are messages at the end of the path, the usage of the previous request, and changed settings.
-    """
+    """One more request of a session as it was ``seen``: new messages, usage of the previous one, changed settings."""
 
     seen: SessionRow
     messages: Sequence[StoredMessage]
@@ -220,14 +214,12 @@ def check_id(session_id: str) -> None:
 
 def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
     """Return settings with some of them changed; None removes one."""
-    return {name: value for name, value in {**settings, **changes}.items() if value is not None}
+    merged = {**settings, **changes}
+    return {name: value for name, value in merged.items() if value is not None} if None in merged.values() else merged
 
 
 def extend_row(row: SessionRow, extension: Extension, tokens: int | None = None) -> SessionRow:
-    """Return the row after one more request. Memory and storage share this rule.
-
-    ``tokens`` is what it adds to the path, if that is not the sum of its messages.
-    """
+    """Return the row after one more request, which adds ``tokens`` to the path, by default those of its messages."""
     messages = extension.messages
     if tokens is None:
         tokens = sum(message.tokens for message in messages)

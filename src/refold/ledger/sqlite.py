@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import apsw
@@ -36,6 +37,13 @@ _SELECT_END = SELECT.replace(
     "WHERE path.session = session.key ORDER BY rank DESC LIMIT 1), {} FROM session WHERE id = ?",
 )
 _MESSAGE_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+@cache
+def _select_end(count: int) -> str:
+    marks = ", ".join("?" * count)
+    known = f"EXISTS (SELECT 1 FROM message WHERE message.session = session.key AND message.id IN ({marks}))"
+    return _SELECT_END.format(known)
 
 
 class SqliteLedger(SqlLedger):
@@ -77,9 +85,6 @@ class SqliteLedger(SqlLedger):
         with self._file.read() as connection:
             return work(SqliteDatabase(connection))
 
-    def _ask(self, work: Callable[[Database], T]) -> T:
-        return self._read(work)
-
     def _wipe(self) -> None:
         """Empty the write-ahead log, which keeps old pages until then."""
         if not self._file.empty_log():
@@ -88,9 +93,6 @@ class SqliteLedger(SqlLedger):
                 "copy; stop that process and repeat the command",
                 path=self._file.path,
             )
-
-    def _allow_long(self, db: Database) -> None:
-        """Do nothing: statements have no time limit here."""
 
     def _verify_database(self, db: Database) -> list[Finding]:
         """Check pages and indexes too, and content that belongs to no message."""
@@ -121,12 +123,13 @@ class SqliteDatabase(Database):
     lock = ""  # A transaction that writes has the whole file to itself.
     content = "raw"
     join_body = " LEFT JOIN raw ON raw.key = message.raw"
+    encode = staticmethod(encode_text)
+    decode = staticmethod(decode_text)
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:
-        """Run a statement to its end."""
         return Rows(self.connection.execute(sql, values).fetchall())
 
     def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
@@ -134,13 +137,6 @@ class SqliteDatabase(Database):
         one = sql.replace("= ANY(?)", "= ?")
         execute = self.connection.execute
         return Rows([row for key in keys for row in execute(one, (*values, key)).fetchall()])
-
-    def encode(self, text: str) -> str | bytes:
-        """Return text that is not valid UTF-8 as bytes: a column holds either."""
-        return encode_text(text)
-
-    def decode(self, stored: Any) -> str:
-        return decode_text(stored)
 
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:
         """Insert messages a few at a time, each with its row in ``raw``."""
@@ -163,7 +159,6 @@ class SqliteDatabase(Database):
             execute("INSERT INTO message VALUES " + ", ".join([_MESSAGE_MARKS] * len(piece)), values)
 
     def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
-        """Insert an edit, then its runs."""
         edit = stored.edit
         what = (session, self.encode(edit.id), edit.kind, edit.level, batch)
         self.connection.execute(
@@ -184,25 +179,19 @@ class SqliteDatabase(Database):
         )
 
     def delete_content(self, session: int, seqs: Sequence[int] | None = None) -> None:
-        """Delete rows of ``raw``."""
         which = "(SELECT raw FROM message WHERE session = ?"
         if seqs is None:
             self.connection.execute(f"DELETE FROM raw WHERE key IN {which})", (session,))
         else:
             self.run_each(f"DELETE FROM raw WHERE key IN {which} AND seq = ANY(?))", (session,), seqs)
 
-    def lock_events(self) -> None:
-        """Do nothing: only one transaction writes at a time."""
-
 
 def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | None:
     """Store one extension; return the session's new row, or None if the session has changed since it was read."""
     messages = extension.messages
     # Beside the session: where its path ends, with which message, and whether it has one of the new ones.
-    marks = ", ".join("?" * len(messages[:_PLAIN_MAX]))
-    known = f"EXISTS (SELECT 1 FROM message WHERE message.session = session.key AND message.id IN ({marks}))"
     ids = [bytes.fromhex(message.id) for message in messages[:_PLAIN_MAX]]
-    read = db.fetch_one(_SELECT_END.format(known), (*ids, db.encode(extension.seen.id)))
+    read = db.fetch_one(_select_end(len(ids)), (*ids, db.encode(extension.seen.id)))
     found = read_stored(db, read[:-3]) if read else None
     if read is None or found is None or not is_as_seen(found.row, extension.seen):
         return None
@@ -226,10 +215,7 @@ def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | No
 def _extend_path(
     db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage], *, is_plain: bool
 ) -> tuple[int, int]:
-    """Add messages at the end of the path; return the newest message's number and the tokens added to the path.
-
-    ``is_plain``: all messages are new, and the path ends with the newest stored one.
-    """
+    """Add messages at the end of the path; return its newest number and the tokens added. ``is_plain``: all are new."""
     if not messages:
         return found.seq_last, 0
     check_chain(messages)

@@ -115,15 +115,12 @@ class LedgerFile:
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
         """Yield a connection in a transaction that is the only writer; commit unless an error is raised."""
-        with self._explain(), self._use() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
+        with self._explain(), self._use() as connection, transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
     @contextlib.contextmanager
     def write_now(self) -> Iterator[apsw.Connection | None]:
-        """Yield the same for callers that may not wait; None while another process or thread writes.
-
-        A thread does the checkpoint, which would wait for the disk.
-        """
+        """Yield the same for callers that may not wait; None while another writes. A thread checkpoints the log."""
         if self._synchronous not in ("off", "normal"):
             yield None  # Every commit waits for the disk.
             return
@@ -139,7 +136,7 @@ class LedgerFile:
                 return
             finally:
                 connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
-            with _ended(connection):
+            with transaction(connection):
                 yield connection
 
     def _watch_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -161,7 +158,7 @@ class LedgerFile:
         if not hasattr(self._own, "opened") and not self.path.exists():
             yield self._open_empty()
             return
-        with self._explain(), self._use() as connection, _transaction(connection, "BEGIN"):
+        with self._explain(), self._use() as connection, transaction(connection, "BEGIN"):
             yield connection
 
     def empty_log(self) -> bool:
@@ -303,10 +300,10 @@ class LedgerFile:
 
     def _open_empty(self) -> apsw.Connection:
         # One for each thread: making the tables takes longer than most reads.
-        if not hasattr(_EMPTY, "connection"):
-            _EMPTY.connection = apsw.Connection(":memory:")
-            migrate(_EMPTY.connection, ":memory:")
-        connection: apsw.Connection = _EMPTY.connection
+        connection: apsw.Connection | None = getattr(_EMPTY, "connection", None)
+        if connection is None:
+            connection = _EMPTY.connection = apsw.Connection(":memory:")
+            migrate(connection, ":memory:")
         return connection
 
     def _use_log(self, connection: apsw.Connection) -> None:
@@ -364,10 +361,8 @@ def _is_running(pid: int) -> bool:
         return True  # There is no way to ask that does not end the process.
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -381,9 +376,7 @@ def identify_file(path: Path) -> tuple[int, int]:
 
 
 def _end_connection(owner: weakref.ref[LedgerFile], opened: OpenedFile) -> None:
-    """Close the connection of a thread that has ended. ``LedgerFile.close`` waits for this, so that the last
-    connection of a process checkpoints the log.
-    """
+    """Close the connection of a thread that has ended; the last connection of a process checkpoints the log."""
     if opened.pid != os.getpid():
         return
     file = owner()
@@ -420,15 +413,10 @@ def _watch_process() -> None:
 
 
 @contextlib.contextmanager
-def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    with _ended(connection):
-        yield
-
-
-@contextlib.contextmanager
-def _ended(connection: apsw.Connection) -> Iterator[None]:
-    """Commit the open transaction unless an error is raised."""
+def transaction(connection: apsw.Connection, begin: str = "") -> Iterator[None]:
+    """Begin a transaction, or take over the open one; commit it unless an error is raised."""
+    if begin:
+        connection.execute(begin)
     try:
         yield
         connection.execute("COMMIT")
@@ -457,14 +445,9 @@ def migrate(connection: apsw.Connection, where: str, steps: Sequence[str] = SQLI
     """Migrate a file to the newest schema in one transaction."""
     if read_version(connection, where, len(steps)) == len(steps):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection, "BEGIN IMMEDIATE"):
         # Another process may have migrated it while this one waited for the lock.
         for step in steps[read_version(connection, where, len(steps)) :]:
             connection.execute(step)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", len(steps))
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")

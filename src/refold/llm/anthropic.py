@@ -85,7 +85,6 @@ class BlockCollector(ReplyCollector):
     inputs: dict[int, list[str]] = field(default_factory=dict)
 
     def take(self, event: Any) -> list[Delta]:
-        """Add one event of the stream; return the deltas to show."""
         if event.type == "message_start":
             self.usage = event.message.usage.model_dump(exclude_none=True)
         elif event.type == "content_block_start":
@@ -114,7 +113,6 @@ class BlockCollector(ReplyCollector):
         return [Delta("thinking" if name == "thinking" else "text", piece)]
 
     def read_whole(self, payload: Any) -> ChatReply:
-        """Return the reply in a parsed body."""
         blocks = payload["content"]
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise TypeError("content is not a list of blocks")
@@ -124,7 +122,6 @@ class BlockCollector(ReplyCollector):
         return self.finish()
 
     def finish(self) -> ChatReply:
-        """Return the reply; raise Unavailable if the stream ended early."""
         if self.is_full:
             self.reason = "max_tokens"
         self.check_end()

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -145,11 +144,7 @@ def read_endpoint(
 def read_own(
     values: Mapping[str, str], conversation: Endpoint | None, *, model: str = "", url: str = "", key: str = ""
 ) -> Endpoint | None:
-    """Return the endpoint of the model set for summaries; None if none is set.
-
-    Unset parts come from the conversation. A model without a URL is used at the conversation's provider if that one
-    serves it.
-    """
+    """Return the endpoint of the model set for summaries; unset parts come from the conversation. None if not set."""
     if not (model or url):
         return replace(conversation, key=key) if key and conversation else None
     if url or conversation is None:
@@ -175,11 +170,7 @@ GATEWAY = "gateway"
 _OPENAI_NAMES = ("gpt-", "chatgpt-", "o1", "o3", "o4")
 
 
-class _Unsaid(Enum):
-    UNSAID = "not stated"
-
-
-_current: ContextVar[Endpoint | _Unsaid | None] = ContextVar("conversation_model", default=_Unsaid.UNSAID)
+_current: ContextVar[Endpoint | None] = ContextVar("conversation_model")
 
 
 @contextmanager
@@ -199,8 +190,7 @@ def name_conversation(endpoint: Endpoint | None) -> None:
 
 def read_conversation_model() -> Endpoint | None:
     """Return the model that was named for the running task; None if none was, or none may be asked."""
-    current = _current.get()
-    return None if isinstance(current, _Unsaid) else current
+    return _current.get(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +247,8 @@ def find_conversation(
     ``called`` is the model named by the caller, ``stored`` the session's, ``setting`` the configured one; ``settings``
     are the session's own.
     """
-    current = _current.get()
-    if not isinstance(current, _Unsaid):
-        return current
+    with suppress(LookupError):
+        return _current.get()
     known = settings or {}
     if (place := Place.read(known)) is not None:
         return place.find_model(values, called or stored)
@@ -273,10 +262,7 @@ def find_conversation(
 
 
 def find_named(values: Mapping[str, str], model: str, wire: str, *, is_set: bool = False) -> Endpoint | None:
-    """Return a model at the provider that serves it, if the environment has a key for that provider.
-
-    A name of neither provider is used at OPENAI_BASE_URL only if the settings name it (``is_set``).
-    """
+    """Return a model at the provider that serves it, if a key is known; ``is_set``: the settings name the model."""
     found = {name: value.strip() for name, value in values.items() if value.strip()}
     name = model.lower()
     if name.startswith("claude"):

@@ -214,7 +214,6 @@ class ProviderClient(ABC):
         raise ProviderError("{source} rejects every form of the request; use another model", source=self.source)
 
     async def aclose(self) -> None:
-        """Close connections; the next request reopens them."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -307,7 +306,6 @@ class OpenAIWriting:
     wire: str = "openai-chat"
 
     def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return tools as chat completions take them."""
         return [
             {
                 "type": "function",
@@ -317,15 +315,12 @@ class OpenAIWriting:
         ]
 
     def write_user(self, text: str) -> dict[str, Any]:
-        """Return a user's message."""
         return {"role": "user", "content": text}
 
     def write_answer(self, text: str) -> dict[str, Any]:
-        """Return an assistant's message that is text alone."""
         return {"role": "assistant", "content": text}
 
     def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-        """Return one tool message for each result."""
         return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
 
 
@@ -335,11 +330,9 @@ class AnthropicWriting(OpenAIWriting):
     wire: str = "anthropic"
 
     def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return tools as messages take them."""
         return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
 
     def write_answer(self, text: str) -> dict[str, Any]:
-        """Return an assistant's message that is text alone."""
         return {"role": "assistant", "content": [{"type": "text", "text": text}]}
 
     def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:

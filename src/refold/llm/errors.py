@@ -1,13 +1,8 @@
 """Provider errors: which RefoldError an exception or response means, context overflow in every wording, and retries.
 
-Exceptions are recognised by shape (status, body, class names), so no SDK is imported. Messages contain no keys: text
-that a provider quotes back is masked.
-
-There is no common code for a context overflow: most providers send a sentence. Output limits and tokens per minute are
-not overflows: compressing would not help.
-
-Only RateLimited and Unavailable are retried, with exponential backoff. All attempts and pauses of one summary share one
-time-out, so a caller never waits longer than stated.
+Exceptions are recognised by shape (status, body, class names), so no SDK is imported. Keys in quoted text are masked.
+Most providers report a context overflow in a sentence; output limits and tokens per minute are not overflows, because
+compressing would not help. Only RateLimited and Unavailable are retried, and all attempts share one time-out.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
+from refold.errors import ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
 from refold.llm.port import TIMEOUT_S
 from refold.llm.redact import redact_text
 from refold.patterns import lazy_regex
@@ -100,10 +95,7 @@ def classify_response(
     secrets: Sequence[str] = (),
     is_quoted: Callable[[str], bool] = lambda _: False,
 ) -> ProviderError:
-    """Return the error for an HTTP response; ``body`` may be parsed or raw.
-
-    ``is_quoted`` checks whether the request contained a text: a limit that it stated itself is ignored.
-    """
+    """Return the error of an HTTP response; ``is_quoted`` says whether the request itself held a text."""
     payload = _parse(body)
     texts = " ".join(_list_texts(payload))
     message = _clean(_find_message(payload) or texts, secrets)
@@ -312,10 +304,7 @@ class Overflow:
 
 
 def find_overflow(text: str, status: int = 400, is_quoted: Callable[[str], bool] = lambda _: False) -> Overflow | None:
-    """Return the overflow that an error message reports; None if it is about something else.
-
-    ``is_quoted`` checks whether the request contained a text: a limit in it is not the provider's.
-    """
+    """Return the overflow that a message reports, or None; ``is_quoted`` says whether the request held a text."""
     text = text[:CHARS_MAX]
     over_minute = _OVER_MINUTE.search(text)
     if over_minute:
@@ -340,31 +329,16 @@ def _read_limit(found: re.Match[str]) -> int | None:
 
 
 Result = TypeVar("Result")
-ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """Limits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
+    """Limits of one summary, as the settings check them. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
 
     attempts_max: int = 3
     timeout_s: float = TIMEOUT_S
     delay_s: float = 0.5
     delay_max_s: float = 8.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.attempts_max <= ATTEMPTS_MAX:
-            raise ConfigError(
-                "attempts_max is {attempts_max}; give 1 to {attempts_max2}",
-                attempts_max=self.attempts_max,
-                attempts_max2=ATTEMPTS_MAX,
-            )
-        if not 0 < self.timeout_s <= 3_600:
-            raise ConfigError(
-                "timeout_s is {timeout_s:g}; give seconds above 0, 3,600 at most", timeout_s=self.timeout_s
-            )
-        if self.delay_s < 0 or self.delay_max_s < self.delay_s:
-            raise ConfigError("delay_s must be 0 or more, and delay_max_s no less than delay_s")
 
 
 async def attempt(call: Callable[[], Awaitable[Result]], limits: RetryLimits, *, key: str = "") -> Result:

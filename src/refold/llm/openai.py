@@ -95,7 +95,6 @@ class CompletionCollector(ReplyCollector):
     calls: dict[int, list[str]] = field(default_factory=dict)
 
     def take(self, event: Any) -> list[Delta]:
-        """Add one chunk of the stream; return the deltas to show."""
         if getattr(event, "usage", None) is not None:
             self.usage = event.usage.model_dump()
         shown: list[Delta] = []
@@ -133,7 +132,6 @@ class CompletionCollector(ReplyCollector):
             self.chars += len(call.function.arguments or "")
 
     def read_whole(self, payload: Any) -> ChatReply:
-        """Return the reply in a parsed body."""
         choice = payload["choices"][0]
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal") or ""
@@ -149,7 +147,6 @@ class CompletionCollector(ReplyCollector):
         return self.finish()
 
     def finish(self) -> ChatReply:
-        """Return the reply; raise Unavailable if the stream ended early."""
         if self.is_full:
             self.reason = "length"
         self.check_end()

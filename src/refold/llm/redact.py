@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
+from refold.memo import Memo
 from refold.patterns import lazy_regex
 
 Check = Callable[[str], bool]
 PRIVATE_KEY_CHARS_MAX = 20_000
 SECRET_CHARS_MIN = 5
+CLEAN_BYTES_MAX = 4_000_000
 # The shortest key that is known by how it begins: a Slack token.
 LONG_CHARS_MIN = 15
 _BEGIN = lazy_regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -55,8 +58,19 @@ def find_secrets(texts: Iterable[str]) -> frozenset[str]:
     """Return every secret in these texts: out of its context, it could not be recognised."""
     met: list[str] = []
     for text in texts:
-        _mask_all(text, met)
+        if not _CLEAN.recall(partial(_has_none, text), text):
+            _mask_all(text, met)
     return frozenset(secret for secret in met if len(secret) >= SECRET_CHARS_MIN)
+
+
+# Whether a text has no secret: each is searched once. A secret itself is not kept.
+_CLEAN: Memo[bool] = Memo(CLEAN_BYTES_MAX)
+
+
+def _has_none(text: str) -> bool:
+    met: list[str] = []
+    _mask_all(text, met)
+    return not met
 
 
 def _mask_all(text: str, met: list[str]) -> str:
@@ -128,10 +142,6 @@ def _is_password(secret: str) -> bool:
         return False
     has_letter = any(char.isalpha() for char in secret)
     return has_letter and any(char.isdigit() or char in "!@#%^&*+?~$-" for char in secret)
-
-
-def _is_in_address(secret: str) -> bool:
-    return not _PLACEHOLDER.search(secret)
 
 
 def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule:
@@ -206,7 +216,7 @@ RULES = (
         "password",
         ("://",),
         lazy_regex(r"""://[^\s:/@"'<>]{0,64}:(?P<secret>[^\s@/"'<>]{1,128})@(?=[\w.\[-])"""),
-        _is_in_address,
+        lambda secret: not _PLACEHOLDER.search(secret),
     ),
     Rule("token", ("bearer",), lazy_regex(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I), _is_mixed),
     Rule(

@@ -31,7 +31,6 @@ Result = TypeVar("Result")
 Redact = Callable[[str], str]
 
 LIMITS = RetryLimits()
-DELAY_S = LIMITS.delay_s
 # How much longer than its time-out a thread may take to end before it is abandoned.
 GRACE_S = 1.0
 # Open models write their reasoning in front of the answer; if it was cut off, it has no end.
@@ -44,10 +43,7 @@ ANSWER_TOKENS_MAX = 1_000
 
 
 class Summariser:
-    """Answers the questions of stages. ``llm`` is anything with ``complete(prompt)``, or None.
-
-    ``join`` returns the summariser of one conversation.
-    """
+    """Answers stages with ``llm``, anything with ``complete(prompt)``; ``join`` is for one conversation."""
 
     def __init__(self, config: CompressionConfig, llm: object = None) -> None:
         self.llm = llm
@@ -124,7 +120,7 @@ class Summariser:
 
     @property
     def _limits(self) -> RetryLimits:
-        return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s, delay_s=DELAY_S)
+        return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
 
     @property
     def _redact(self) -> Redact | None:
@@ -132,10 +128,7 @@ class Summariser:
 
 
 class AskedModel:
-    """A summariser as a model with ``complete(prompt)``.
-
-    It uses the current conversation's summariser (``ask_as``); ``find`` returns the one used elsewhere.
-    """
+    """A summariser as a model: the one of the current conversation (``ask_as``), else the one that ``find`` returns."""
 
     def __init__(self, find: Callable[[], Summariser]) -> None:
         self._find = find
@@ -192,7 +185,7 @@ async def answer_async(
     ask: Ask, model: Model | Completes, *, limits: RetryLimits = LIMITS, redact: Redact | None = redact_text
 ) -> Reply:
     """Ask a model a stage's question. Never raises: the Reply carries the error. Secrets in the prompt are masked."""
-    hide = redact or _keep
+    hide = redact or str
     prompt, system = hide(ask.prompt), hide(ask.system)
 
     async def call() -> Completion:
@@ -222,7 +215,3 @@ def answer_sync(
     if replies:
         return replies[0]
     return Reply(error=because.ANSWER_LATE(seconds=limits.timeout_s), finish_reason="error")
-
-
-def _keep(text: str) -> str:
-    return text

@@ -1,21 +1,20 @@
 """Appending: find what is new in a history, settle format and model, and store it.
 
-Rendering on arrival is a pure function of message, configuration and the conversation's language (L10). It is stored
-with its message in one transaction and replayed for ever (L6). Nothing is shown before it is stored. Another process
-may append to the same session at any time: the loser reads the session again and retries.
+What is rendered on arrival depends on the message, the configuration and the language alone (L10). It is stored with
+its message in one transaction and never changes (L6). If another process appends first, the loser reads and retries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 from refold.config import CompressionConfig
-from refold.config.values import follow_output, window_of
+from refold.config.values import leave_room, window_of
 from refold.conversation import because
-from refold.conversation.message import Message
+from refold.conversation.message import Message, frozen
 from refold.conversation.view import Edit
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect, read_output_limit
@@ -37,15 +36,14 @@ KEPT = "kept"
 NAMED_WIRE = "named_wire"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """A request to prepare a context. ``messages`` is the whole history, or None for the messages in the ledger.
 
-    ``window`` and ``reserve`` apply to this call only and override the model's and the configured ones. ``digests`` are
-    the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of earlier messages
-    and the digest of the last of them, ``messages`` are only the later ones. ``reports`` are usage reports about
-    earlier requests of the session that are not stored yet. ``origins`` are the messages' positions in the client's
-    history if records of ours were replaced by their originals (see ``history``).
+    ``window`` and ``reserve`` override the model's and the configured ones. ``digests`` are the content hashes of the
+    messages if they are known. With ``follows``, the number of earlier messages and the digest of the last one,
+    ``messages`` are only the later ones. ``reports`` are usage reports that are not stored yet. ``origins`` are
+    positions in the client's history if originals replaced records of ours (see ``history``).
     """
 
     session_id: str
@@ -101,7 +99,7 @@ def make_request(
     whole = beside.complete(intake)
     named = whole.model, whole.format
     if reserve is None and (wanted := read_output_limit(intake.body)):
-        reserve = follow_output(config, whole.model, wanted, window)
+        reserve = leave_room(config, whole.model, wanted, window)
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
 
 
@@ -113,12 +111,9 @@ def check_messages(messages: object) -> Sequence[object]:
 
 
 def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSession, Request]]:
-    """Store the caller's messages; return the session with them, and the request.
-
-    In the returned request, originals replace records of ours that the client sent back.
-    """
+    """Store the caller's messages; return the session and the request, with originals in place of our records."""
     given = None if request.messages is None else check_messages(request.messages)
-    given_digests = [] if given is None else _find_digests(slot, request, given)
+    given_digests = request.digests or (slot.prints.digest_all(given) if given else ())
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
@@ -130,8 +125,9 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSess
         if list(digests[: len(session.digests)]) != session.digests:
             restored = restore_history(keeper.ledger, session, raws, digests)
             if restored is not None:
-                raws, digests = restored.raws, restored.digests
-                taken = replace(request, messages=raws, digests=digests, origins=restored.origins)
+                raws, digests = [one.raw for one in restored], [one.digest for one in restored]
+                origins = [one.origin for one in restored]
+                taken = replace(request, messages=raws, digests=digests, origins=origins)
         if _change_wire(keeper, session, raws[len(session.ids) :], partial(list, raws)):
             continue
         is_stored = _take_history(keeper, session, raws, digests)
@@ -154,13 +150,28 @@ def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession
             continue
         digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
         restored = restore_tail(keeper.ledger, session, raws, digests)
-        if _append(keeper, session, restored.raws, restored.digests):
+        if _append(keeper, session, [one.raw for one in restored], [one.digest for one in restored]):
             _settle_versions(keeper, session)
-            if any(origin < 0 for origin in restored.origins):
+            if any(one.origin < 0 for one in restored):
                 slot.session = None  # A fold may cover these originals again: the next use reads the session anew.
             return session
         slot.session = None
         yield rounds.refuse(row, because.MESSAGES_REFUSED(messages=len(raws)))
+
+
+def truncate(keeper: Keeper, session_id: str, length: int) -> Flow[int]:
+    """Keep the first ``length`` messages of the path; return how many were removed."""
+    rounds, length = Rounds(keeper, session_id), max(0, length)
+    while True:
+        rounds.begin()
+        path, now = keeper.ledger.read_path(session_id), keeper.clock()
+        if len(path.ids) <= length:
+            return 0
+        splice = Splice(length, len(path.ids), ())
+        if keeper.ledger.append(session_id, (), (splice,), version=path.version, now=now) is not None:
+            keeper.drop(session_id)
+            return len(path.ids) - length
+        yield rounds.lose()
 
 
 def _change_wire(
@@ -170,7 +181,7 @@ def _change_wire(
     known = session.row.wire
     if not tail or session.row.settings.get(NAMED_WIRE):
         return False  # The format that a caller names outweighs any sign in the messages.
-    if _find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
+    if not _differs(tail, known):
         return False
     wire = detect(read_all()).name
     if wire == known:
@@ -195,13 +206,13 @@ def _find_row(
     if model != row.model:
         changes["model"] = model
     if request.format is not None or not row.wire:
-        wire = _find_wire(raws or (), "", model=model, system=request.system, tools=request.tools, name=request.format)
+        wire = _find_wire(raws or (), request, model)
         if wire != row.wire and (raws or request.format is not None):
             if row.wire and row.messages:
-                _check_readable(keeper, row, wire or "")
+                _check_readable(keeper, row, wire)
             changes["wire"] = wire
         elif not row.wire:
-            row = replace(row, wire=wire or "")
+            row = replace(row, wire=wire)
     settings = _find_room(keeper, request, replace(row, model=model)) if notes_room else {}
     if request.format is not None and not row.settings.get(NAMED_WIRE):
         settings[NAMED_WIRE] = True
@@ -215,13 +226,11 @@ def _find_row(
 
 
 def _find_room(keeper: Keeper, request: Request, row: SessionRow) -> dict[str, object]:
-    """Return the window that the caller or its settings give this request if it is another one than before.
-
-    It is stored so that ``status`` shows it in other processes.
-    """
+    """Return window and reserve of a request if they are new; ``status`` shows them in other processes."""
     window = request.window or window_of(keeper.config, row.model)
     reserve = request.reserve if request.reserve is not None else keeper.config.reserve
-    room = None if window is None and request.reserve is None else [window, reserve]
+    # Without a null at the end: where JSON has one, it is searched for NaN before it is stored.
+    room = None if window is None and request.reserve is None else [window] if reserve is None else [window, reserve]
     return {} if room == row.settings.get(ROOM) else {ROOM: room}
 
 
@@ -250,16 +259,8 @@ def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
         session.row = row
 
 
-def _find_digests(slot: Slot, request: Request, raws: Sequence[object]) -> Sequence[str]:
-    """Return the content hash of each message; the caller's if it has computed them."""
-    return slot.prints.digest_all(raws) if request.digests is None else request.digests
-
-
 def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], digests: Sequence[str]) -> bool:
-    """Make the path equal to the client's history, storing only new messages; False if another process changed it.
-
-    If anything but the end of the path changes, the session has to be reloaded; its version says so.
-    """
+    """Make the path equal to the client's history, storing only what is new; False if another process changed it."""
     known, now = len(session.digests), keeper.clock()
     if list(digests[:known]) == session.digests:
         return _append(keeper, session, raws[known:], digests[known:], start=known)
@@ -281,10 +282,7 @@ def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], 
 def _append(
     keeper: Keeper, session: OpenSession, raws: Sequence[object], digests: Sequence[str], *, start: int = 0
 ) -> bool:
-    """Add messages at the end of the path; False if another process changed it meanwhile.
-
-    ``start`` is the position of the first of them among the caller's messages.
-    """
+    """Add messages, the first at ``start`` in the request, at the end; False if another process changed the path."""
     if not raws:
         return True
     now, place = keeper.clock(), len(session.ids)
@@ -305,7 +303,6 @@ def _append(
 def _parse_tail(
     session: OpenSession, raws: Sequence[object], digests: Sequence[str], *, start: int = 0
 ) -> list[Message]:
-    """Return messages that follow the last one of the path."""
     parent = _tail(session)
     messages: list[Message] = []
     for at, (raw, digest) in enumerate(zip(raws, digests, strict=True), start):
@@ -320,24 +317,25 @@ def _store_tail(session: OpenSession, messages: Sequence[Message], now: float) -
 
 
 def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | None:
-    """Append new messages to a session in memory; return the extension that is to be stored.
+    """Append new messages to a session in memory; return the extension, which the caller must store.
 
     None, with nothing changed, if this needs the ledger: nothing is new, the history does not continue the session in
-    memory, or a message is rendered on arrival. The caller stores the extension, or drops the session.
+    memory, or a message is rendered on arrival.
     """
     session = slot.session
     if session is None or request.messages is None or not _is_alike(keeper, session, request):
         return None
     raws = check_messages(request.messages)
+    whole = slot.prints.digest_all(raws) if request.digests is None else request.digests
     if request.follows is not None:
-        tail, digests, start = raws, _find_digests(slot, request, raws), 0
+        tail, digests, start = raws, whole, 0
     else:
-        whole, known = _find_digests(slot, request, raws), len(session.digests)
+        known = len(session.digests)
         if len(whole) <= known or list(whole[:known]) != session.digests:
             return None
         tail, digests, start = raws[known:], whole[known:], known
         is_named = request.format is not None or session.row.settings.get(NAMED_WIRE)
-        if not is_named and _find_wire(tail, session.row.wire, model="", system=None, tools=None, name=None):
+        if not is_named and _differs(tail, session.row.wire):
             return None
     messages = _parse_tail(session, tail, digests, start=start)
     if any(render_arrival(keeper.arrival_stages, message) for message in messages):
@@ -369,10 +367,9 @@ def _is_alike(keeper: Keeper, session: OpenSession, request: Request) -> bool:
 def store_extensions(
     keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False
 ) -> list[SessionRow | None] | None:
-    """Store what was appended in memory, in one transaction; None if another writer is busy.
+    """Store extensions in one transaction; return the new rows, None if another writer is busy.
 
-    A session that another process changed is not stored: its row is None, and it is dropped from memory. If storing
-    fails, all are dropped: memory must not have what the ledger lacks.
+    The row of a session that another process changed is None. What is not stored is dropped from memory.
     """
     try:
         rows = keeper.ledger.extend(extensions, may_wait=may_wait)
@@ -403,10 +400,7 @@ def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message
 
 
 def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
-    """Return the arrival edits of a new message, with their tokens; none if they would not make it smaller.
-
-    A message may come again after its edit was undone: an edit that is switched off stays off.
-    """
+    """Return the arrival edits of a message, with their tokens; none that was undone or does not make it smaller."""
     edits = [edit for edit in render_arrival(stages, message) if edit.id not in session.switched_off]
     if not edits:
         return edits
@@ -435,16 +429,17 @@ def _store(message: Message, parent: str, session: OpenSession, now: float) -> S
     )
 
 
-def _find_wire(
-    raws: Sequence[object], known: str, *, model: str, system: object, tools: object, name: str | None
-) -> str | None:
-    """Return the format of new messages if it differs from the known one; None if they give no sign of it."""
-    if name is not None:
-        return detect((), name=name).name
-    if not known:
-        # A system prompt that is text is no sign: our own interface takes it apart from the messages.
-        hint = "" if model_info(model or None).family == "claude" else None
-        return detect(raws, system=system if system and not isinstance(system, str) else hint, tools=tools).name
-    # Plain messages read as either format, depending on the system prompt alone: they are no sign.
+def _find_wire(raws: Sequence[object], request: Request, model: str) -> str:
+    """Return the format of a session's first messages: the named one, else the detected one."""
+    if request.format is not None:
+        return detect((), name=request.format).name
+    # A system prompt that is text is no sign: our own interface takes it apart from the messages.
+    hint = "" if model_info(model or None).family == "claude" else None
+    system = request.system if request.system and not isinstance(request.system, str) else hint
+    return detect(raws, system=system, tools=request.tools).name
+
+
+def _differs(raws: Sequence[object], wire: str) -> bool:
+    """Tell whether new messages are in another format; plain ones read as either, depending on the system prompt."""
     without, beside = detect(raws).name, detect(raws, system="").name
-    return without if without == beside and without != known else None
+    return without == beside and without != wire

@@ -1,11 +1,8 @@
 """Work beside the conversation: folds in the background, and storing what was prepared in memory (write-behind).
 
 Between *soft* and *hard* a model writes a summary while the conversation continues. Each manager has one worker thread,
-which ends when its queue is empty, and each session at most one job. A fold is made over a snapshot and committed if
-the messages it covers are unchanged; the session may have grown since. Nothing is stored before that, so a process that
-ends leaves nothing half done: the next request asks for the fold again.
-
-``WriteBehind`` serves an event loop: it stores what ``prepare_now`` appended in memory while the upstream works.
+each session at most one job. A fold is made over a snapshot and committed if the messages it covers are unchanged.
+Nothing is stored before that, so a process that ends leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from dataclasses import dataclass, field
 from refold.conversation import because
 from refold.errors import RefoldError
 from refold.ledger.records import Extension
-from refold.manager.batch import BatchRequest, BatchResult, Compression
-from refold.manager.compress import Remember, finish
+from refold.manager.batch import BatchRequest, BatchResult
+from refold.manager.compress import Remember, finish, run_ladder
 from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_lease
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession, load_session
@@ -28,6 +25,11 @@ from refold.manager.store import Keeper
 from refold.recall.upkeep import SessionQueue
 
 _PAUSE_S = 0.01
+log = logging.getLogger("refold.manager")
+WAIT_S = 30.0
+GATHER_S = 0.005
+# Stores extensions and returns whether each was stored; None if another writer is busy.
+StoreAll = Callable[..., "list[bool] | None"]
 
 
 @dataclass(slots=True)
@@ -63,10 +65,7 @@ class Background(SessionQueue[FoldJob]):
             return self._has(session_id) or self._add(session_id, FoldJob(wish))
 
     def wait(self, session_id: str, seconds: float) -> Flow[bool]:
-        """Wait for a session's fold; if it takes longer than ``seconds``, cancel it and return False.
-
-        A job that has not started, because another session's is running, is withdrawn: the caller compresses at once.
-        """
+        """Wait for a session's fold; after ``seconds`` cancel it and return False. A waiting job is withdrawn."""
         with self._guard:
             self._jobs.pop(session_id, None)
         waited = 0.0
@@ -135,21 +134,7 @@ def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Rem
         session = _load(keeper, session_id)
         if session is None:
             return BatchResult("stale")
-        compression = Compression(keeper, session, wish, owner)
-        if compression.is_vetoed():
-            return BatchResult("vetoed", reason=because.VETOED(because=wish.trigger.reason))
-        view = compression.make_view()
-        try:
-            outcome = yield from compression.plan(view)
-            slot = yield from keeper.hold(session_id)
-            try:
-                made = compression.commit_grown(view, outcome)
-                slot.session = None  # It has grown: the next use reloads it.
-            finally:
-                keeper.let_go(slot)
-        except RefoldError as error:
-            compression.tell_failed(error)
-            raise
+        made = yield from run_ladder(keeper, session, wish, owner)
     finally:
         give_lease(keeper, session_id, owner)
     yield from finish(keeper, session, made, remember)
@@ -162,15 +147,6 @@ def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
     if row is None or not row.messages:
         return None
     return load_session(keeper.ledger, row, keeper.make_lens(row), keeper.find_counter(row))
-
-
-log = logging.getLogger("refold.manager")
-WAIT_S = 30.0
-GATHER_S = 0.005
-
-
-# Stores extensions and returns whether each was stored; None if another writer is busy.
-StoreAll = Callable[..., "list[bool] | None"]
 
 
 @dataclass(slots=True, eq=False)
@@ -189,11 +165,10 @@ class Ticket:
 
 
 class WriteBehind:
-    """Stores extensions in the order they come, for one event loop.
+    """Stores extensions in the order they come, for one event loop, while the upstream works.
 
-    Appends that come together share one transaction. A caller waits for its ticket before it passes on any of the
-    answer: a client that has an answer knows that its question is in the ledger. If the store would make the loop wait
-    (for another process that writes, or for a server), a thread stores them; what comes meanwhile follows together.
+    Appends that come together share one transaction. A caller waits for its ticket before it relays any of the answer:
+    a client that has an answer knows that its question is stored. If the store would block the loop, a thread is used.
     """
 
     def __init__(self, store: StoreAll) -> None:

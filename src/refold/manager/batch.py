@@ -69,9 +69,9 @@ class BatchRequest:
 class BatchResult:
     """The result of a compression.
 
-    ``ending``: ``stale`` if another process changed the session, so that the caller reloads it and retries; ``refused``
-    if the ledger refused it although nothing had changed; ``idle`` if there was nothing to compress; ``begun`` if it
-    continues in the background. ``is_failed``: a summary was wanted and could not be written.
+    ``ending``: ``stale`` if another process changed the session and the caller must retry, ``refused`` if the ledger
+    refused it although nothing had changed, ``idle`` if nothing could be compressed, ``begun`` if it continues in the
+    background. ``is_failed``: a summary was wanted and could not be written.
     """
 
     ending: Ending
@@ -133,10 +133,7 @@ def join_notes(reports: Iterable[StageReport]) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The content that a compression archived: ``count`` messages of ``tokens``, with their summary and facts.
-
-    ``folds`` are all folds in force afterwards.
-    """
+    """What a compression archived: ``count`` messages of ``tokens``; ``folds`` are all folds in force afterwards."""
 
     summary: str
     facts: tuple[Fact, ...]
@@ -203,14 +200,9 @@ class Compression:
         self._owner = owner
 
     def is_vetoed(self) -> bool:
-        """Ask the listeners whether the compression may run."""
         tokens = self._session.item_tokens + self._wish.fixed_tokens
         reason, now = self._wish.trigger.reason, self._keeper.clock()
-        vetoed, problems = self._keeper.listeners.is_vetoed(
-            Notice("before_compress", self._session.id, reason, tokens, time=now)
-        )
-        self._keeper.complain(self._session.id, problems)
-        return vetoed
+        return self._keeper.tell(Notice("before_compress", self._session.id, reason, tokens, time=now), is_logged=False)
 
     def make_view(self) -> View:
         """Return the view with its originals; messages of undone edits are protected until the view must shrink."""
@@ -324,7 +316,7 @@ class Compression:
         keeper.complain(session.id, warnings)
         self._move_brake(outcome)
         for notice in notices:
-            keeper.complain(session.id, keeper.listeners.tell(notice))
+            keeper.tell(notice, is_logged=False)
         notes = tuple(map(text_reason, warnings))
         return BatchResult("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), notes)
 
@@ -359,7 +351,6 @@ class Compression:
         return BatchResult("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
 
     def _show(self, outcome: Outcome) -> None:
-        """Show the new view in the loaded session."""
         session = self._session
         session.show(outcome.view)
         session.batch_edits |= {edit.id for edit in outcome.edits}
@@ -370,10 +361,7 @@ class Compression:
             session.row = row
 
     def _move_brake(self, outcome: Outcome) -> None:
-        """Release the brake, unless a compression by tokens left its own trigger in force.
-
-        A compression by count has done its job once it archived something, however much is left.
-        """
+        """Release the brake, unless a compression by tokens left its own trigger in force."""
         session, wish, tokens = self._session, self._wish, outcome.view.tokens
         changes: dict[str, object] = {COUNTED: len(session.ids)} if wish.trigger.by_count else {}
         if wish.is_manual or wish.trigger.by_count or not self._still_fires(outcome):
@@ -395,10 +383,7 @@ class Compression:
         return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.thresholds).acts
 
     def miss(self, why: Reason) -> BatchResult:
-        """Return that the compression failed; the brake counts it unless a person asked.
-
-        Attempts are counted from the last new turn on, not for the life of the session.
-        """
+        """Return that the compression failed; the brake counts it since the last new turn, unless a person asked."""
         session, wish = self._session, self._wish
         if not wish.is_manual:
             before = Brake.read(session.row.settings)
@@ -435,11 +420,8 @@ def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) ->
     if isinstance(result, Exception):
         return Reply(error=because.COMPRESSOR_FAILED(detail=f"{type(result).__name__}: {result}"[:300]))
     if getattr(result, "by", "llm") == "extract":
-        return (
-            Reply(declined=True)
-            if summariser is None
-            else Reply(error=getattr(result, "error", "") or because.NO_MODEL())
-        )
+        error = getattr(result, "error", "") or because.NO_MODEL()
+        return Reply(declined=True) if summariser is None else Reply(error=error)
     summary, facts = getattr(result, "summary", ""), getattr(result, "key_facts", ())
     if not isinstance(summary, str) or not summary.strip():
         return Reply(error=because.COMPRESSOR_SILENT())

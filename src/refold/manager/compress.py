@@ -1,8 +1,7 @@
 """One compression of a session, under its lease: run the ladder, then commit. Whole or not at all.
 
-Compression requires the lease; the loser reloads the winner's result. A person may ask for a compression as well, with
-instructions, or as a dry run. Memory pages and summaries follow the commit; if writing them fails, the compression
-stays and a warning says so.
+Whoever does not get the lease reloads the winner's result. Memory pages and summaries are written after the commit; if
+that fails, the compression stays and a warning reports it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
 
 SOFT_WAIT_S = 5.0
+Remember = Callable[[str, Archived], Awaitable[object]]
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: Rounds) -> Flow[BatchResult]:
@@ -51,12 +51,17 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flo
         if row is None or not session.is_current(row):
             return BatchResult("stale")
         session.row = row
-        return (yield from _compress(Compression(keeper, session, wish, owner), wish, keeper.clock()))
+        return (yield from run_ladder(keeper, session, wish, owner))
     finally:
         give_lease(keeper, session.id, owner)
 
 
-def _compress(compression: Compression, wish: BatchRequest, started: float) -> Flow[BatchResult]:
+def run_ladder(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: str) -> Flow[BatchResult]:
+    """Run the ladder unless a listener vetoes it, and commit the result; ``owner`` has the lease.
+
+    In the background, ``session`` is a snapshot: the session itself is held for the commit alone.
+    """
+    compression, started = Compression(keeper, session, wish, owner), keeper.clock()
     notes = [wish.note] if wish.note else []
     vetoed = compression.is_vetoed()
     if vetoed and not wish.must:
@@ -66,14 +71,19 @@ def _compress(compression: Compression, wish: BatchRequest, started: float) -> F
     view = compression.make_view()
     try:
         outcome = yield from compression.plan(view)
-        made = compression.commit(view, outcome)
+        if wish.is_background:
+            slot = yield from keeper.hold(session.id)
+            try:
+                made = compression.commit_grown(view, outcome)
+                slot.session = None  # It has grown: the next use reloads it.
+            finally:
+                keeper.let_go(slot)
+        else:
+            made = compression.commit(view, outcome)
     except RefoldError as error:
         compression.tell_failed(error, started)
         raise
     return replace(made, notes=(*made.notes, *notes))
-
-
-Remember = Callable[[str, Archived], Awaitable[object]]
 
 
 def finish(keeper: Keeper, session: OpenSession, made: BatchResult | None, remember: Remember) -> Flow[None]:
@@ -83,9 +93,8 @@ def finish(keeper: Keeper, session: OpenSession, made: BatchResult | None, remem
     archived = made.archived
     failure = yield Await(lambda: remember(session.id, archived))
     if isinstance(failure, Exception):
-        keeper.complain(
-            session.id, [f"memory page or summaries not written: {type(failure).__name__}: {failure}"[:300]]
-        )
+        problem = f"memory page or summaries not written: {type(failure).__name__}: {failure}"
+        keeper.complain(session.id, [problem[:300]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,6 @@ class CompactResult:
 def compress_flow(
     keeper: Keeper, session_id: str, instructions: str, remember: Remember, *, dry_run: bool, by_tool: bool = False
 ) -> Flow[CompactResult]:
-    """Compress a session at the request of a person or a tool."""
     keeper.need_row(session_id)
     trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
     slot = yield from keeper.hold(session_id)
@@ -122,7 +130,7 @@ def compress_flow(
             )
             tokens = session.item_tokens + fixed
             if not session.items:
-                return _unchanged(session, tokens, because.EMPTY())
+                return _describe(session, tokens, tokens, 0, because.EMPTY())
             if dry_run:
                 return (yield from _try_out(keeper, session, wish))
             made = yield from run_batch(keeper, session, wish, rounds)
@@ -130,7 +138,13 @@ def compress_flow(
                 slot.session = None
                 continue
             yield from finish(keeper, session, made, remember)
-            return _tell(session, made, tokens, fixed)
+            if made.ending != "done" or made.outcome is None:
+                unchanged = _describe(session, tokens, tokens, len(session.items), made.reason or because.EMPTY())
+                return replace(unchanged, success=not made.is_failed)
+            new, after = {edit.id for edit in made.outcome.edits}, session.item_tokens + fixed
+            kept = sum(not any(edit.id in new for edit in item.edits) for item in session.items)
+            described = _describe(session, tokens, after, kept, made.reason)
+            return replace(described, deleted_files=made.deleted_files, stages=made.outcome.stages)
     finally:
         keeper.let_go(slot)
 
@@ -141,35 +155,11 @@ def _try_out(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[C
     outcome = yield from compression.plan(view)
     session.lens.forget_all(session.items)
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
-    return CompactResult(
-        messages=session.raws(),
-        previous_tokens=view.tokens,
-        current_tokens=outcome.view.tokens,
-        freed_tokens=view.tokens - outcome.view.tokens,
-        preserved_count=sum(covered.isdisjoint(item.ids) for item in outcome.view.items),
-        reason=wish.trigger.reason if outcome.edits else because.EMPTY(),
-        stages=outcome.stages,
-        is_dry_run=True,
-    )
+    kept = sum(covered.isdisjoint(item.ids) for item in outcome.view.items)
+    reason = wish.trigger.reason if outcome.edits else because.EMPTY()
+    described = _describe(session, view.tokens, outcome.view.tokens, kept, reason)
+    return replace(described, stages=outcome.stages, is_dry_run=True)
 
 
-def _tell(session: OpenSession, made: BatchResult, tokens_before: int, fixed: int) -> CompactResult:
-    if made.ending != "done" or made.outcome is None:
-        unchanged = _unchanged(session, tokens_before, made.reason or because.EMPTY())
-        return replace(unchanged, success=not made.is_failed)
-    tokens = session.item_tokens + fixed
-    new = {edit.id for edit in made.outcome.edits}
-    return CompactResult(
-        messages=session.raws(),
-        previous_tokens=tokens_before,
-        current_tokens=tokens,
-        freed_tokens=tokens_before - tokens,
-        preserved_count=sum(not any(edit.id in new for edit in item.edits) for item in session.items),
-        deleted_files=made.deleted_files,
-        reason=made.reason,
-        stages=made.outcome.stages,
-    )
-
-
-def _unchanged(session: OpenSession, tokens: int, reason: Reason) -> CompactResult:
-    return CompactResult(session.raws(), tokens, tokens, 0, len(session.items), reason=reason)
+def _describe(session: OpenSession, before: int, after: int, kept: int, reason: Reason) -> CompactResult:
+    return CompactResult(session.raws(), before, after, before - after, kept, reason=reason)

@@ -1,12 +1,9 @@
 """Flows: the manager's operations, written once and run by a sync or an async driver; retries and leases.
 
 A flow is a generator that yields what it cannot do itself: a ModelQuestion, a Pause, an Await of a coroutine. The async
-driver runs every step in a thread, so counting and folding never block the event loop, and it lets a running step
-finish when it is cancelled: a change is made whole or not at all.
-
-``Rounds`` limits how often a change is retried after another process was faster, and ``Brake`` stops compressions that
-do not help (L9). The lease ensures that only one process at a time changes what a session shows; a heartbeat prolongs
-it while this process works.
+driver runs every step in a thread, so that nothing blocks the event loop, and lets a running step finish when it is
+cancelled: a change is made whole or not at all. The lease ensures that only one process at a time changes what a
+session shows; a heartbeat prolongs it while this process works.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason, ReasonKind, read_reason
 from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.port import Ledger
@@ -35,8 +33,25 @@ from refold.stages.stage import Ask
 if TYPE_CHECKING:
     from refold.manager.store import Keeper
 
-
 Result = TypeVar("Result")
+# Attempts at one change, and the pauses between them: where many replicas write, a slower one loses some rounds.
+ROUNDS_MAX = 40
+PAUSE_S, PAUSE_MAX_S, _GROWTH = 0.002, 0.1, 1.5
+# An explanation of a refusal names at most this many ids of a kind.
+_NAMED_MAX = 3
+# The path and the edits that a change was made against.
+Versions = tuple[int, int]
+# Beats per lifetime of a lease: one may be late and another may fail, and the lease still holds.
+BEATS = 3
+HELD_MAX_S = 2 * 3_600.0
+# Prolongs an owner's lease on a session; False if another owner has it now.
+Prolong = Callable[[str, str], bool]
+# The longest wait for a lease. Each attempt is a write: a long wait polls less often.
+WAIT_S = 150.0
+_PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
+# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
+RELEASE_MESSAGES = 10
+RELEASE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +162,6 @@ def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
         thread.shutdown(wait=False)  # An interrupt does not wait for the answer.
 
 
-# Many replicas may write at once: a slower one loses some rounds before it succeeds.
-ROUNDS_MAX = 40
-PAUSE_S, PAUSE_MAX_S = 0.002, 0.1
-_GROWTH = 1.5
-_NAMED_MAX = 3
-
-
-# The path and the edits that a change was made against.
-Versions = tuple[int, int]
-
-
 def read_versions(row: SessionRow | None) -> Versions | None:
     """Return the versions of a session; None if there is no such session."""
     return None if row is None else (row.path_version, row.edits_version)
@@ -231,15 +235,6 @@ def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
     return because.REFUSED(messages=len(covered), edits=len(batch.edits), because=why)
 
 
-# Beats per lifetime of a lease: one may be late and another may fail, and the lease still holds.
-BEATS = 3
-HELD_MAX_S = 2 * 3_600.0
-
-
-# Prolongs an owner's lease on a session; False if another owner has it now.
-Prolong = Callable[[str, str], bool]
-
-
 class Heartbeat:
     """Prolongs the leases that this process holds, until they are released or the process ends."""
 
@@ -252,7 +247,6 @@ class Heartbeat:
         self._pid = os.getpid()
 
     def begin(self, session_id: str, owner: str) -> None:
-        """Keep a lease that was just taken."""
         self._reset_after_fork()
         with self._guard:
             self._held[session_id, owner] = time.monotonic()
@@ -287,16 +281,8 @@ class Heartbeat:
                     return
 
 
-WAIT_S = 150.0
-# Each attempt is a write: a long wait polls less often.
-_PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
-
-
 def take_lease(keeper: Keeper, session_id: str, wait_s: float, *, must: bool = False) -> Flow[str]:
-    """Wait for the lease on a session and return its owner id.
-
-    If it is not free in time, return an empty string, or raise SessionBusy with ``must``.
-    """
+    """Wait for the lease on a session; return its owner id, or "" (SessionBusy with ``must``) after ``wait_s``."""
     owner = uuid.uuid4().hex
     waited, pause = 0.0, _PAUSE_S
     while not keeper.prolong(session_id, owner):
@@ -331,16 +317,11 @@ def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
         give_lease(keeper, session_id, owner)
 
 
-# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
-RELEASE_MESSAGES = 10
-RELEASE_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Brake:
-    """A count of compressions in a row that did not help, with their model and the last one's reason.
+    """Compressions in a row that did not help, with their model and the last one's reason.
 
-    ``messages`` is how many the session had then. ``tokens`` is what the last compression left in view, 0 if it failed.
+    ``messages`` is how many the session had then, ``tokens`` what the last one left in view, 0 if it failed.
     """
 
     misses: int = 0
@@ -371,15 +352,13 @@ class Brake:
         return self.misses >= attempts_max and self.model == model
 
     def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
-        """Return the brake after one more compression that did not help."""
         return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
 
 
 def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
     """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9); None if not.
 
-    A failed compression is tried again with the next turn. One that worked but left its own trigger in force would be
-    repeated at once, so it waits until the view has grown.
+    A failed compression is tried again in the next turn, one that left its trigger in force when the view has grown.
     """
     brake = Brake.read(session.row.settings)
     if not brake.is_on(session.row.model, attempts_max):

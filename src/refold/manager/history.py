@@ -1,8 +1,7 @@
 """The history that a client sends: its content hashes, the session it continues, and records of ours within it.
 
-A client that replaces its history by the view (or a library between it and us) sends our records back. Nobody said
-them: each is replaced by the messages it stands for, so that the session stays the same, no record is folded again, and
-an undo shows the originals.
+A client that replaces its history by the view sends our records back. Each is replaced by the messages it covers, so
+that no record is folded again and an undo shows the originals.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ from refold.ledger.records import format_of
 from refold.manager.session import OpenSession, read_originals
 
 CHUNK = 64
+SESSIONS_MAX = 500
 
 
 class Prints:
     """Content hashes of the last history, in chunks, each with a fingerprint of its JSON bytes.
 
-    A stateless client resends everything. One fingerprint over some messages in a row costs a fraction of their
-    canonical hashes. Equal bytes are equal messages; other bytes only mean that the canonical hashes decide.
+    A client resends everything, and a fingerprint costs a fraction of canonical hashes. Equal bytes are equal messages.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, list[str]]] = {}
 
     def digest_all(self, raws: Sequence[object]) -> list[str]:
-        """Return the content hash of every message of a history."""
         digests: list[str] = []
         known: dict[int, tuple[bytes, list[str]]] = {}
         for start in range(0, len(raws), CHUNK):
@@ -60,7 +58,7 @@ def digest_raw(raw: object, at: int) -> str:
     """Return the content hash of one message; raise FormatError if it is not an object."""
     if not isinstance(raw, dict):
         raise FormatError("messages[{at}] is {kind}, expected an object with a role", at=at, kind=type(raw).__name__)
-    return digest_message(raw, None, f"messages[{at}]")
+    return digest_message(raw, f"messages[{at}]")
 
 
 def _print(chunk: Sequence[object]) -> bytes | None:
@@ -71,20 +69,21 @@ def _print(chunk: Sequence[object]) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """A history in which originals replace our records. ``origins`` are positions in the client's history.
+class RestoredMessage:
+    """A message of a history in which originals replace our records; ``id`` is set for an original.
 
-    The origin of a restored message is the complement (``~``) of its record's position.
+    ``origin`` is the position in the client's history, ``~at`` for an original of the record at that position.
     """
 
-    raws: list[object]
-    digests: list[str]
-    origins: list[int]
+    raw: object
+    digest: str
+    origin: int
+    id: str = ""
 
 
 def restore_history(
     ledger: Ledger, session: OpenSession, raws: Sequence[object], digests: Sequence[str]
-) -> Restored | None:
+) -> list[RestoredMessage] | None:
     """Return a history in which every text of ours is replaced by its originals; None if there is no such text."""
     if not session.edits and not session.switched_off:
         return None
@@ -104,37 +103,29 @@ def restore_history(
         return None
     wanted = dict.fromkeys(one for each in found.values() for one in each.ids)
     originals = read_originals(ledger, session.row, session.lens, list(wanted))
-    entries: list[_Entry] = []
+    entries: list[RestoredMessage] = []
     taken: set[str] = set()
     for at, (raw, digest) in enumerate(zip(raws, digests, strict=True)):
         if at not in found:
-            entries.append(_Entry(raw, digest, at))
+            entries.append(RestoredMessage(raw, digest, at))
             continue
         ids, rest = found[at].ids, found[at].rest
-        entries += [_Entry(originals[one].raw, originals[one].digest, ~at, one) for one in ids if one not in taken]
-        entries += [_Entry(rest, digest_raw(rest, at), ~at)] if rest is not None else []
+        whole = [originals[one] for one in ids if one not in taken]
+        entries += [RestoredMessage(one.raw, one.digest, ~at, one.id) for one in whole]
+        entries += [RestoredMessage(rest, digest_raw(rest, at), ~at)] if rest is not None else []
         taken.update(ids)
-    ordered = _order(entries, session)
-    return Restored([one.raw for one in ordered], [one.digest for one in ordered], [one.origin for one in ordered])
+    return _order(entries, session)
 
 
-def restore_tail(ledger: Ledger, session: OpenSession, raws: Sequence[object], digests: Sequence[str]) -> Restored:
+def restore_tail(
+    ledger: Ledger, session: OpenSession, raws: Sequence[object], digests: Sequence[str]
+) -> list[RestoredMessage]:
     """Return messages to append in which originals replace our records, unless the session has them already."""
     restored = restore_history(ledger, session, raws, digests)
     if restored is None:
-        return Restored(list(raws), list(digests), list(range(len(raws))))
+        return [RestoredMessage(raw, digest, at) for at, (raw, digest) in enumerate(zip(raws, digests, strict=True))]
     known = set(session.digests)
-    kept = [at for at, origin in enumerate(restored.origins) if origin >= 0 or restored.digests[at] not in known]
-    raws, digests = [restored.raws[at] for at in kept], [restored.digests[at] for at in kept]
-    return Restored(raws, digests, [restored.origins[at] for at in kept])
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    raw: object
-    digest: str
-    origin: int
-    id: str = ""
+    return [one for one in restored if one.origin >= 0 or one.digest not in known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +163,10 @@ def _list_made(session: OpenSession, folds: Sequence[Edit]) -> Iterable[tuple[st
             yield digest_raw(item.raw, 0), (item.message.id,)
 
 
-SESSIONS_MAX = 500
-
-
 def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object]) -> str | None:
     """Return the session that a history continues: the longest common prefix among the sessions used last.
 
-    A history that departs from a session half-way must still share half of it, and an answer of the model. One that
-    begins otherwise may have a record of ours in the place of its beginning: the session of that record, then.
+    The prefix is the whole session, or half of it with an answer of the model. Without one, a record of ours decides.
     """
     best: tuple[int, str] | None = None
     for row in ledger.list_sessions(limit=SESSIONS_MAX):
@@ -206,7 +193,7 @@ def _find_by_record(ledger: Ledger, digests: Collection[str], raws: Sequence[obj
     return None
 
 
-def _order(entries: Sequence[_Entry], session: OpenSession) -> list[_Entry]:
+def _order(entries: Sequence[RestoredMessage], session: OpenSession) -> list[RestoredMessage]:
     """Return messages in the order of the path: a record may come before messages that it does not cover."""
     place = {message_id: at for at, message_id in enumerate(session.ids)}
     claimed = {entry.id for entry in entries if entry.id}

@@ -7,17 +7,26 @@ The id may be a function, which is called at every use: a framework knows its th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from refold.config.values import follow_output, window_of
-from refold.errors import ConfigError, ContextOverflow, LedgerError
-from refold.formats import Codec, MessageSource, ModelReply
-from refold.formats.intake import read_output_limit, read_reply
+from refold.errors import ConfigError, ContextOverflow
+from refold.formats import MessageSource, ModelReply
+from refold.formats.intake import read_reply
 from refold.ledger.codec import load_json
-from refold.ledger.records import Splice
 from refold.llm.errors import classify
 from refold.manager.compress import CompactResult
 from refold.manager.flow import run_blocking
@@ -27,43 +36,40 @@ from refold.manager.undo import Switched
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 from refold.recall.search import Recalled
-from refold.tokens import model_info
 
 if TYPE_CHECKING:
     from refold.manager.manager import ContextCompressionManager
 
 Answer = TypeVar("Answer")
+Options = ParamSpec("Options")
 ReadAnswer = Callable[[Any], Any]
 # If a refusal states no limit, the second attempt gets this share of the refused size.
 RETRY_SHARE = 0.7
-ATTEMPTS_MAX = 2
 # A late answer is looked for among so many of the newest messages.
 LATE_MAX = 50
-ROUNDS_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class SessionDefaults:
-    """Defaults for every request of a session."""
+def _in_thread(
+    method: Callable[Concatenate[ManagedSession, Options], Answer],
+) -> Callable[Concatenate[ManagedSession, Options], Coroutine[Any, Any, Answer]]:
+    """Return a method that runs another one in a thread."""
 
-    model: str | None = None
-    window: int | None = None
-    reserve: int | None = None
-    format: str | None = None
-    codec: Codec | None = None
+    @wraps(method)
+    async def run(session: ManagedSession, /, *args: Options.args, **options: Options.kwargs) -> Answer:
+        return await asyncio.to_thread(method, session, *args, **options)
+
+    run.__doc__ = f"The same as ``{method.__name__}``, for callers with an event loop."
+    return run
 
 
 class ManagedSession:
     """A session of a manager. Every method is safe to call from any thread; those named ``_async`` never block."""
 
     def __init__(
-        self,
-        manager: ContextCompressionManager,
-        session_id: str | Callable[[], str],
-        defaults: SessionDefaults | None = None,
+        self, manager: ContextCompressionManager, session_id: str | Callable[[], str], defaults: Mapping[str, Any]
     ) -> None:
         self.manager = manager
-        self.defaults = defaults or SessionDefaults()
+        self._defaults = defaults  # Model, window, reserve, format and codec of a request that has none.
         self._find_id = session_id if callable(session_id) else lambda: session_id
 
     def __repr__(self) -> str:
@@ -100,8 +106,14 @@ class ManagedSession:
         ``reply`` returns what to commit of the answer, as ``commit`` takes it; without it the caller commits.
         """
         pieces = self.stream(lambda prepared: (send(prepared),), messages, system, reply=reply, **options)
-        whole: list[Answer] = list(pieces)  # There is one: the answer.
-        return whole[0]
+        try:
+            answer: Answer = next(pieces)
+            next(pieces, None)  # Commits it.
+        except RuntimeError as error:
+            if isinstance(error.__cause__, StopIteration):  # A generator turns it into a RuntimeError.
+                raise error.__cause__ from None
+            raise
+        return answer
 
     async def call_async(
         self,
@@ -136,10 +148,8 @@ class ManagedSession:
         ``reply`` is asked about every piece; its last answer that is not None is committed when the stream ends. With
         ``gather``, which makes the whole answer of all pieces, it is asked about that alone.
         """
-        asked = {**options, "messages": _keep(messages), "system": system}
-        read, attempts = _Pieces(reply, gather), 0
-        while attempts < ATTEMPTS_MAX:
-            attempts += 1
+        asked, read = {**options, "messages": _keep(messages), "system": system}, _Pieces(reply, gather)
+        for is_last in (False, True):
             prepared = self.prepare(**asked)
             try:
                 for piece in send(prepared):
@@ -147,7 +157,7 @@ class ManagedSession:
                     yield piece
                 break
             except Exception as error:
-                if read.has_begun or attempts == ATTEMPTS_MAX or not self.refuse(error):
+                if read.has_begun or is_last or not self.refuse(error):
                     raise
         if (whole := read.finish()) is not None:
             self.commit(whole)
@@ -163,10 +173,8 @@ class ManagedSession:
         **options: Any,
     ) -> AsyncIterator[Answer]:
         """The same as ``stream``, for callers with an event loop."""
-        asked = {**options, "messages": _keep(messages), "system": system}
-        read, attempts = _Pieces(reply, gather), 0
-        while attempts < ATTEMPTS_MAX:
-            attempts += 1
+        asked, read = {**options, "messages": _keep(messages), "system": system}, _Pieces(reply, gather)
+        for is_last in (False, True):
             prepared = await self.prepare_async(**asked)
             try:
                 opened = send(prepared)
@@ -175,16 +183,13 @@ class ManagedSession:
                     yield piece
                 break
             except Exception as error:
-                if read.has_begun or attempts == ATTEMPTS_MAX or not await self.refuse_async(error):
+                if read.has_begun or is_last or not await self.refuse_async(error):
                     raise
         if (whole := read.finish()) is not None:
             await self.commit_async(whole)
 
     def refuse(self, error: BaseException) -> bool:
-        """Lower the session's window if a provider refused the last context as too long; tell whether it did.
-
-        The next context is smaller. It stays so, even for a process that opens the session later.
-        """
+        """Lower the session's window if a provider refused the last context as too long; tell whether it did."""
         overflow = classify(error)
         if not isinstance(overflow, ContextOverflow):
             return False
@@ -198,11 +203,9 @@ class ManagedSession:
         self.manager.set_window(self.id, now.model, window, reserve)
         return True
 
-    async def refuse_async(self, error: BaseException) -> bool:
-        """The same as ``refuse``, for callers with an event loop."""
-        return await asyncio.to_thread(self.refuse, error)
+    refuse_async = _in_thread(refuse)
 
-    def append(self, messages: Iterable[Any], *, may_overlap: bool = False, **options: Any) -> int:
+    def append(self, messages: Iterable[Any], *, may_overlap: bool = False) -> int:
         """Add messages at the end, durably; return how many the session has now.
 
         With ``may_overlap``, the first messages may be those that the session ends with; they are not added again.
@@ -212,12 +215,9 @@ class ManagedSession:
             stored = self.messages()[-len(messages) or None :]
             counts = range(len(messages), 0, -1)
             messages = messages[next((n for n in counts if stored[len(stored) - n :] == messages[:n]), 0) :]
-        chosen = {name: options.get(name, getattr(self.defaults, name)) for name in ("format", "codec")}
-        return self.manager.append(self.id, messages, **chosen)
+        return self.manager.append(self.id, messages, format=self._defaults["format"], codec=self._defaults["codec"])
 
-    async def append_async(self, messages: Iterable[Any], **options: Any) -> int:
-        """The same as ``append``, for callers with an event loop."""
-        return await asyncio.to_thread(self.append, list(messages), **options)
+    append_async = _in_thread(append)
 
     def commit(
         self, reply: Any, usage: object = None, *, finish_reason: str | None = None, is_late: bool = False
@@ -232,29 +232,25 @@ class ManagedSession:
         usage, reason = usage if usage is not None else whole.usage, finish_reason or whole.finish_reason
         if usage is not None and not read_usage(usage)["input_tokens"]:
             usage = None  # Some frameworks have figures for every answer, and zeros where nothing was reported.
-        codec = None if whole.is_response else self.defaults.codec
+        codec = None if whole.is_response else self._defaults["codec"]
         if whole.messages and not (is_late and self._has_stored(whole.messages[0])):
-            self.manager.append(self.id, whole.messages, format=self.defaults.format, codec=codec)
+            self.manager.append(self.id, whole.messages, format=self._defaults["format"], codec=codec)
         if usage is not None or reason is not None:
             self.manager.observe_usage(self.id, usage if usage is not None else 0, finish_reason=reason)
 
-    async def commit_async(self, reply: Any, usage: object = None, **options: Any) -> None:
-        """The same as ``commit``, for callers with an event loop."""
-        await asyncio.to_thread(self.commit, reply, usage, **options)
+    commit_async = _in_thread(commit)
 
     def messages(self, limit: int | None = None) -> list[Any]:
         """Return the messages of the session as they came in, folded or not: all of them, or the newest."""
         stored = [one for one in self.manager.ledger.read_messages(self.id) if not one.is_forgotten]
         first = 0 if limit is None else max(0, len(stored) - limit)
         raws = [load_json(one.raw) for one in stored[first:]]
-        codec = self.defaults.codec
+        codec = self._defaults["codec"]
         if codec is None:
             return raws
         return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws, first)]
 
-    async def messages_async(self, limit: int | None = None) -> list[Any]:
-        """The same as ``messages``, for callers with an event loop."""
-        return await asyncio.to_thread(self.messages, limit)
+    messages_async = _in_thread(messages)
 
     def pop(self) -> Any:
         """Remove the last message from the session and return it; None if there is none. Recall still finds it."""
@@ -264,41 +260,24 @@ class ManagedSession:
         self.truncate(len(known) - 1)
         return known[-1]
 
-    async def pop_async(self) -> Any:
-        """The same as ``pop``, for callers with an event loop."""
-        return await asyncio.to_thread(self.pop)
+    pop_async = _in_thread(pop)
 
     def truncate(self, length: int) -> int:
         """Keep the first ``length`` messages; return how many were removed. Recall still finds them."""
-        manager = self.manager
-        for _ in range(ROUNDS_MAX):
-            path = manager.ledger.read_path(self.id)
-            cut = len(path.ids) - max(0, length)
-            if cut <= 0:
-                return 0
-            splice = Splice(max(0, length), len(path.ids), ())
-            now = manager.clock()
-            if manager.ledger.append(self.id, (), (splice,), version=path.version, now=now) is not None:
-                manager.drop_loaded(self.id)
-                return cut
-        raise LedgerError(f"session {self.id!r} is being changed by others; try again")
+        return self.manager.truncate(self.id, length)
 
-    async def truncate_async(self, length: int) -> int:
-        """The same as ``truncate``, for callers with an event loop."""
-        return await asyncio.to_thread(self.truncate, length)
+    truncate_async = _in_thread(truncate)
 
     def fork(self, session_id: str) -> ManagedSession:
         """Return a new session with a copy of this one, folds included; later changes are independent."""
         copied = self.manager.import_session(self.manager.export_session(self.id), session_id)
         return self.named(copied)
 
-    async def fork_async(self, session_id: str) -> ManagedSession:
-        """The same as ``fork``, for callers with an event loop."""
-        return await asyncio.to_thread(self.fork, session_id)
+    fork_async = _in_thread(fork)
 
     def named(self, session_id: str) -> ManagedSession:
         """Return another session of the same manager with the same defaults."""
-        return ManagedSession(self.manager, session_id, self.defaults)
+        return ManagedSession(self.manager, session_id, self._defaults)
 
     def tools(self, kind: str = "functions") -> list[Any]:
         """Return the context tools (recall, expand, status, compress) in the form that a framework or provider takes.
@@ -312,8 +291,8 @@ class ManagedSession:
             return [tool.call for tool in listed]
         if kind == "tools":
             return list(listed)
-        if kind in _SCHEMAS:
-            return [_SCHEMAS[kind](tool) for tool in listed]
+        if kind in ("openai", "litellm", "responses", "anthropic"):
+            return [_write_schema(tool, kind) for tool in listed]
         try:
             make_tool = import_module(f"refold.integrations.{kind}").make_tool
         except (ModuleNotFoundError, AttributeError) as error:
@@ -339,35 +318,25 @@ class ManagedSession:
         """Return the session's passages about a query, best first."""
         return self.manager.recall(self.id, query, limit, tokens_max=tokens_max)
 
-    async def recall_async(
-        self, query: str, limit: int | None = None, *, tokens_max: int | None = None
-    ) -> list[Recalled]:
-        """The same as ``recall``, for callers with an event loop."""
-        return await asyncio.to_thread(self.recall, query, limit, tokens_max=tokens_max)
+    recall_async = _in_thread(recall)
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the original text behind a placeholder."""
         return self.manager.expand(self.id, handle, offset, limit)
 
-    async def expand_async(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
-        """The same as ``expand``, for callers with an event loop."""
-        return await asyncio.to_thread(self.expand, handle, offset, limit)
+    expand_async = _in_thread(expand)
 
     def undo(self, edit_id: str | None = None) -> Switched:
         """Undo the last compression, or one edit by its id."""
         return self.manager.undo(self.id, edit_id)
 
-    async def undo_async(self, edit_id: str | None = None) -> Switched:
-        """The same as ``undo``, for callers with an event loop."""
-        return await asyncio.to_thread(self.undo, edit_id)
+    undo_async = _in_thread(undo)
 
     def redo(self, edit_id: str | None = None) -> Switched:
         """Redo the last undo, or one undone edit by its id."""
         return self.manager.redo(self.id, edit_id)
 
-    async def redo_async(self, edit_id: str | None = None) -> Switched:
-        """The same as ``redo``, for callers with an event loop."""
-        return await asyncio.to_thread(self.redo, edit_id)
+    redo_async = _in_thread(redo)
 
     def compress(self, instructions: str = "") -> CompactResult:
         """Compress the session now."""
@@ -381,9 +350,7 @@ class ManagedSession:
         """Return how full the session is."""
         return self.manager.status(self.id)
 
-    async def status_async(self) -> SessionStatus:
-        """The same as ``status``, for callers with an event loop."""
-        return await asyncio.to_thread(self.status)
+    status_async = _in_thread(status)
 
     def _has_stored(self, reply: Mapping[str, Any]) -> bool:
         """Tell whether an answer of chat completions is among the newest messages."""
@@ -396,18 +363,7 @@ class ManagedSession:
 
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call completed by the session's defaults and by the learned window."""
-        own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
-        chosen = {**own, **{name: value for name, value in options.items() if value is not None and value != []}}
-        wanted = read_output_limit(messages)
-        config = self.manager.config
-        if wanted is not None and chosen["reserve"] is None:
-            # A long answer needs its room beside the request, but never more than half of the window. A short one
-            # leaves the reserve of the settings as it is, unless that was made for a larger window.
-            info = model_info(str(chosen["model"] or messages.get("model") or ""))
-            window = chosen["window"] or window_of(config, info.name) or info.window
-            stated = config.reserve if config.reserve is not None and config.reserve < window else 0
-            longer = max(stated, min(wanted, window // 2))
-            chosen["reserve"] = follow_output(config, info.name, wanted, window) or longer
+        chosen = {**self._defaults, **{name: one for name, one in options.items() if one is not None and one != []}}
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
             # A smaller window that the provider stated overrides the caller's.
@@ -453,23 +409,11 @@ def _keep(messages: Any) -> Any:
     return messages if is_readable else list(messages)
 
 
-_SCHEMAS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "openai": lambda tool: {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)},
-    },
-    "responses": lambda tool: {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": dict(tool.schema),
-        "strict": False,
-    },
-    "anthropic": lambda tool: {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": dict(tool.schema),
-    },
-}
-# LiteLLM takes the functions of chat completions for every provider.
-_SCHEMAS["litellm"] = _SCHEMAS["openai"]
+def _write_schema(tool: Any, kind: str) -> dict[str, Any]:
+    """Return a tool as a provider takes it. LiteLLM takes the functions of chat completions for every provider."""
+    named, schema = {"name": tool.name, "description": tool.description}, dict(tool.schema)
+    if kind == "anthropic":
+        return {**named, "input_schema": schema}
+    if kind == "responses":
+        return {"type": "function", **named, "parameters": schema, "strict": False}
+    return {"type": "function", "function": {**named, "parameters": schema}}

@@ -23,13 +23,13 @@ from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
-from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in
+from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in, truncate
 from refold.manager.background import Background
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async
 from refold.manager.history import digest_raw, find_continued
-from refold.manager.managed import ManagedSession, SessionDefaults
+from refold.manager.managed import ManagedSession
 from refold.manager.memory_notes import forget_carried
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
@@ -162,6 +162,10 @@ class ContextCompressionManager:
         with self._keeper.held(check_session(request.session_id)) as slot:
             return len(run_flow(take_in(self._keeper, slot, request))[0].ids)
 
+    def truncate(self, session_id: str, length: int) -> int:
+        """Keep the first ``length`` messages of a session; return how many were removed. Recall still finds them."""
+        return run_flow(truncate(self._keeper, check_session(session_id), length))
+
     def session(
         self,
         session_id: str | Callable[[], str],
@@ -176,7 +180,8 @@ class ContextCompressionManager:
 
         The id may be a function, which is called at every use.
         """
-        return ManagedSession(self, session_id, SessionDefaults(model, window, reserve, format, codec))
+        defaults = {"model": model, "window": window, "reserve": reserve, "format": format, "codec": codec}
+        return ManagedSession(self, session_id, defaults)
 
     def find_session(self, messages: Iterable[Any] | Mapping[str, Any], *, codec: Codec | None = None) -> str | None:
         """Return the id of the session that a history continues, for clients that name none; None if there is none.
@@ -186,14 +191,6 @@ class ContextCompressionManager:
         """
         raws = read_intake(messages, codec).raws or ()
         return find_continued(self.ledger, [digest_raw(raw, at) for at, raw in enumerate(raws)], raws)
-
-    def clock(self) -> float:
-        """Return the current time, as stored with changes."""
-        return self._keeper.clock()
-
-    def drop_loaded(self, session_id: str) -> None:
-        """Drop a session from memory; its next use reads it from the ledger."""
-        self._keeper.drop(session_id)
 
     def prepare_now(self, request: Request) -> PreparedNow | None:
         """Prepare a request in memory without waiting; None if that is not possible (see ``prepare.prepare_now``)."""
@@ -227,14 +224,14 @@ class ContextCompressionManager:
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Undo the last compression, or one edit by its id, with all edits made from it."""
         self._background.cancel(check_session(session_id))
-        switched = undo.undo(self._keeper, session_id, edit_id)
+        switched = undo.switch(self._keeper, session_id, edit_id, on=False)
         self._write_summaries(session_id)
         return switched
 
     def redo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Redo the last undo, or one undone edit by its id."""
         self._background.cancel(check_session(session_id))
-        switched = undo.redo(self._keeper, session_id, edit_id)
+        switched = undo.switch(self._keeper, session_id, edit_id, on=True)
         self._write_summaries(session_id)
         return switched
 
@@ -384,9 +381,12 @@ class ContextCompressionManager:
         """Return the language of a conversation: the configured one, else the one its people write."""
         return self.config.language or find_session_language(self._keeper, session_id)
 
-    def on(self, event: str, listener: Listener) -> None:
-        """Call ``listener`` with a Notice of every such event; ``before_compress`` may be vetoed with False."""
-        self._keeper.listeners.add(event, listener)
+    def on(self, event: str, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with a Notice of every such event, until the returned function is called.
+
+        A listener of ``before_compress`` vetoes the compression by returning False.
+        """
+        return self._keeper.listeners.add(event, listener)
 
     def configure(self, **changes: Any) -> CompressionConfig:
         """Change settings of this workspace from now on; return the settings in force."""
@@ -413,6 +413,7 @@ class ContextCompressionManager:
         """Release everything in memory and close the ledger. The manager can be used again: it reopens the ledger."""
         self._background.close()
         self._keeper.recall.close()
+        self._keeper.read_ahead.close()
         self._keeper.drop_all()
         self._keeper.ledger.close()
 

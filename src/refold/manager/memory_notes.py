@@ -1,10 +1,9 @@
 """Notes between sessions: memory pages and summaries written after a compression, and notes for a new session.
 
 With ``memory.inject``, notes from earlier sessions of the workspace go below the first user message of a new one. They
-are chosen once, at the session's first request, and stored as an edit of that message: every later request has the same
-bytes (L6), in every format. Notes are data between two marked lines, never instructions; secrets are masked. They name
-the session or the page that they come from, and are removed when that is forgotten. A session sees notes of its own
-tenant only; pages, which name no tenant, are for sessions without one.
+are chosen once and stored as an edit of that message, so every later request has the same bytes (L6). Notes are data
+between two marked lines, never instructions; secrets are masked, and a note is removed when its source is forgotten. A
+session sees notes of its own tenant only; pages, which name no tenant, are for sessions without one.
 """
 
 from __future__ import annotations
@@ -66,10 +65,7 @@ _WORDING: dict[Language, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CarriedNote:
-    """One note. ``source`` is its origin: the id of a session, or the heading of a section of a page.
-
-    ``holds`` is false if a later note seems to contradict it; both have their date.
-    """
+    """One note. ``source`` is a session's id or the heading of a section; ``holds``: no later note contradicts it."""
 
     text: str
     source: str
@@ -218,7 +214,8 @@ def _read_facts(keeper: Keeper, session_id: str, prefix: str, mask: Callable[[st
     by_text = {fact.text: (name, time) for time, fact, name in said}
     for known in resolve_facts([(fact, time) for time, fact, _ in said]):
         name, time = by_text[known.text]
-        yield CarriedNote(quiet_line(mask(known.text)), name, f"{_name(name)}, {_day(time)}", time, known.holds)
+        shown = f"{_name(name)}, {datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
+        yield CarriedNote(quiet_line(mask(known.text)), name, shown, time, known.holds)
 
 
 def _list_earlier(keeper: Keeper, session_id: str, prefix: str) -> Iterator[SessionRow]:
@@ -257,10 +254,6 @@ def _flatten(text: str, facts: Container[str]) -> str:
 
 def _name(session_id: str) -> str:
     return quiet_line(_TENANT.sub("", session_id, count=1))[:40]
-
-
-def _day(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 def write_section(config: CompressionConfig, entry: Entry) -> str:
@@ -317,10 +310,7 @@ def apply_folder(config: CompressionConfig, folder: CompressionFolder) -> Compre
 def list_session_summaries(
     keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
 ) -> list[ContextSummary]:
-    """Return the summaries in force of a session; an empty list if there is no such session.
-
-    Pass ``folds`` if they are already loaded: reading hundreds of old ones after every compression would take seconds.
-    """
+    """Return the summaries in force; pass ``folds`` if they are loaded, since reading all old ones takes seconds."""
     if folds is None:
         return _list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
     batches = enumerate(keeper.ledger.read_batches(session_id), start=1)

@@ -7,6 +7,7 @@ can neither break nor lose a compression.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -41,8 +42,8 @@ class Listeners:
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = {kind: [] for kind in KINDS}
 
-    def add(self, kind: str, listener: Listener) -> None:
-        """Call ``listener`` for every notice of a kind."""
+    def add(self, kind: str, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` for every notice of a kind; the returned function ends that."""
         if kind not in self._listeners:
             near = get_close_matches(str(kind), KINDS, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -51,24 +52,21 @@ class Listeners:
             raise ConfigError(f"a listener for {kind!r} must be callable, not {type(listener).__name__}")
         self._listeners[kind].append(listener)
 
-    def tell(self, notice: Notice) -> list[str]:
-        """Call the listeners; return a sentence for each that failed."""
-        return self._call(notice)[1]
+        def stop() -> None:
+            with suppress(ValueError):  # It was stopped before.
+                self._listeners[kind].remove(listener)
 
-    def is_vetoed(self, notice: Notice) -> tuple[bool, list[str]]:
-        """Return whether a listener objects, and a sentence for each that failed."""
-        answers, problems = self._call(notice)
-        return any(answer is False for answer in answers), problems
+        return stop
 
-    def _call(self, notice: Notice) -> tuple[list[object], list[str]]:
-        answers: list[object] = []
-        problems: list[str] = []
+    def tell(self, notice: Notice) -> tuple[bool, list[str]]:
+        """Call the listeners; return whether one objects, and a sentence for each that failed."""
+        is_vetoed, problems = False, []
         for listener in tuple(self._listeners[notice.kind]):
             try:
-                answers.append(listener(notice))
+                is_vetoed |= listener(notice) is False
             except Exception as error:  # noqa: BLE001 - a listener must not break what it listens to
                 problems.append(f"a listener of {notice.kind} failed: {type(error).__name__}: {error}"[:300])
-        return answers, problems
+        return is_vetoed, problems
 
 
 def make_event(notice: Notice) -> Event:
@@ -96,7 +94,6 @@ class FoldSize:
         return cls(handle, len(edit.covers), edit.tokens_original, edit.tokens_after)
 
     def to_json(self) -> list[object]:
-        """Return the values as an event stores them."""
         return [self.handle, self.messages, self.tokens_before, self.tokens_after]
 
 

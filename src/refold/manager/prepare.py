@@ -1,14 +1,13 @@
 """Preparing a context: append what is new, compress if a trigger fires, return what fits (L1).
 
-One flow serves sync and async callers. If nothing triggers a compression it costs O(new messages): no view is built,
-and nothing is written except the new messages. A request that only appends to a session in memory is decided in
-memory and stored in one short transaction.
+One flow serves sync and async callers. If nothing triggers a compression it costs O(new messages), and a request that
+only appends to a session in memory is decided in memory and stored in one short transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import orjson
@@ -16,6 +15,7 @@ import orjson
 from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
+from refold.conversation.message import frozen, read_as_result
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, View
 from refold.formats import place_messages
@@ -35,11 +35,12 @@ from refold.manager.session import FORCED, FORGOTTEN, PINNED, OpenSession, Repor
 from refold.manager.store import Keeper, Sent, Slot
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.originals import expand_handle
+from refold.recall.upkeep import READ_MAX, READ_MIN, READ_SHARE
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """The decision for a session before a request. ``fixed`` are the tokens of the system prompt and the tools."""
 
@@ -48,12 +49,9 @@ class Judged:
     fixed: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreparedView:
-    """A prepared context by its items, for a caller that writes them into a client's own bytes.
-
-    ``tokens_before`` is its size without edits, ``messages`` the number of messages without edits.
-    """
+    """A prepared context by its items, for writing them into a client's bytes; ``messages`` counts the originals."""
 
     tokens: int
     tokens_before: int
@@ -64,19 +62,15 @@ class PreparedView:
     has_forgotten: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreparedNow:
-    """A request prepared in memory. ``extension`` is still to be stored.
-
-    Without a view, memory is not enough: once the extension is stored, ``prepare_flow`` must prepare the request.
-    """
+    """A request prepared in memory; once ``extension`` is stored, one without a view needs ``prepare_flow``."""
 
     extension: Extension
     view: PreparedView | None
 
 
 def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext]:
-    """Prepare a context for a request."""
     waited_in_vain = False
     rounds = Rounds(keeper, request.session_id)
     while True:
@@ -99,10 +93,7 @@ def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Fl
 
 
 def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> PreparedContext | None:
-    """Prepare a request that only appends to a session in memory and needs nothing else; None if it is not that.
-
-    The new messages are stored in one short transaction, which fails if another process changed the session.
-    """
+    """Prepare a request that only appends to a session in memory, and store it; None if it needs anything else."""
     extension = extend_open(keeper, slot, request)
     session = slot.session
     if extension is None or session is None:
@@ -119,10 +110,7 @@ def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> Prepared
 
 
 def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
-    """Prepare a request in memory without ever waiting, so that an event loop may call this.
-
-    None, with nothing changed, if the session is not in memory, is in use, or the request does not continue it.
-    """
+    """Prepare a request in memory without ever waiting; None, with nothing changed, if that is not possible."""
     slot = keeper.hold_now(request.session_id)
     if slot is None:
         return None
@@ -135,7 +123,7 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         judged = held.judge()
         if held.find_quiet_note(judged) is None:
             return PreparedNow(extension, None)
-        sizes = held.note_sent(judged.fixed), session.row.tokens + judged.fixed, len(session.ids), len(session.edits)
+        sizes = held.note_sent(judged), session.row.tokens + judged.fixed, len(session.ids), len(session.edits)
         # The list of items keeps growing: read it before the next request.
         is_forgotten = FORGOTTEN in session.row.settings
         return PreparedNow(extension, PreparedView(*sizes, session.items, has_forgotten=is_forgotten))
@@ -188,16 +176,14 @@ class HeldRequest:
         return Judged(decide_batch(counts, session.lift(budget, tokens, config.fold), policy), budget, fixed)
 
     def find_quiet_note(self, judged: Judged) -> Reason | None:
-        """Return the report's note if nothing is to be done for this request; None if something is.
-
-        The beginning and the end of a wait (until a change pays) are logged, which takes the full path.
-        """
+        """Return the report's note if there is nothing to do for this request; None if there is."""
         keeper, session, decision = self._keeper, self._session, judged.decision
         if keeper.config.memory.inject and is_memory_due(session):
             return None
         fits = session.item_tokens + judged.fixed <= judged.budget.hard
-        is_told = self._slot.reported == name_wait(decision.trigger.reason)
-        if decision.acts or decision.is_held or not fits or not is_told:
+        # The beginning and the end of a wait (until a change pays) are logged.
+        is_logged = self._slot.reported == name_wait(decision.trigger.reason)
+        if decision.acts or decision.is_held or not fits or not is_logged:
             return None
         return find_quiet_note(keeper, session)
 
@@ -287,10 +273,12 @@ class HeldRequest:
             self._keeper.ledger.add_event(name, make_event(notice))
         self._slot.reported = waits
 
-    def note_sent(self, fixed: int, outcome: Outcome | None = None) -> int:
+    def note_sent(self, judged: Judged, outcome: Outcome | None = None) -> int:
         """Remember what the next request contains, for later reports and decisions; return its tokens."""
         slot, session = self._slot, self._session
-        tokens = session.item_tokens + fixed
+        tokens = session.item_tokens + judged.fixed
+        if tokens > judged.budget.soft * READ_SHARE and self._keeper.folds:
+            self._read_ahead()
         if outcome is not None:
             slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
         else:
@@ -300,12 +288,30 @@ class HeldRequest:
         slot.unsent.clear()
         return tokens
 
+    def _read_ahead(self) -> None:
+        """Have messages read that the next fold will read, a few with each request."""
+        slot, session = self._slot, self._session
+        if slot.read_to > len(session.items):
+            slot.read_to = 0
+        if len(session.items) - slot.read_to < READ_MIN:
+            return
+        start, stop = slot.read_to, min(len(session.items), slot.read_to + READ_MAX)
+        # A result is read with its call.
+        while start and session.items[start].role == "tool":
+            start -= 1
+        items = [item for item in session.items[start:stop] if not item.edits]
+        messages = [message for item in items if (message := session.messages.get(item.message.id)) is not None]
+        observed = session.lens.is_observation
+        said = [read_as_result(one) if one.role == "user" and observed(one) else one for one in messages]
+        if self._keeper.read_ahead.ask(session.id, said):
+            slot.read_to = stop
+
     def hand_back(self, judged: Judged, made: BatchResult | None, note: Reason) -> PreparedContext:
         """Return the context; raise BudgetTooSmall if it does not fit."""
         session, request, budget, fixed = self._session, self._request, judged.budget, judged.fixed
         if session.item_tokens + fixed > budget.hard:
             check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-        tokens = self.note_sent(fixed, made.outcome if made is not None else None)
+        tokens = self.note_sent(judged, made.outcome if made is not None else None)
         raws = session.raws(request.messages)
         return PreparedContext(
             messages=place_messages(session.row.wire, raws) if session.edits else raws,
@@ -384,7 +390,7 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
         return None
     idle_s = max(0.0, keeper.clock() - slot.prepared_at) if slot.prepared_at else 0.0
     economics = config.economics(Tariff.of_model(info), replace(slot.carry, idle_s=idle_s))
-    return replace(economics, expect_rereads=partial(expect_rereads, session.items))
+    return replace(economics, expect_rereads=partial(expect_rereads, session.items, known=session.kinds))
 
 
 def name_wait(reason: Reason) -> str:
@@ -401,5 +407,4 @@ class StoredOriginals(Originals):
         self._session_id = session_id
 
     def read(self, handle: str) -> str:
-        """Return the whole text behind a handle."""
         return expand_handle(self._keeper.ledger, self._keeper.need_row(self._session_id), str(handle)).text

@@ -1,9 +1,8 @@
 """Recall for a manager, and recalled text below the newest user message.
 
-Recalled text is an edit of that message, stored when it is made: the next request shows the same bytes whatever the
-client resends (L6), and forgetting a quoted message removes the quote. It is added only while the message is the last
-one, so nothing before it changes. It has the lowest priority: if there is no room it is removed first, and a
-compression runs as if nothing had been recalled.
+Recalled text is an edit of that message, stored when it is made: the next request shows the same bytes (L6), and
+forgetting a quoted message removes the quote. It is added only to the last message, so nothing before it changes. If
+there is no room it is removed first, and a compression runs as if nothing had been recalled.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_compressed: bool) -> Reason:
-    """Add the originals that the newest user message refers to, if it is the last one; return the report's note.
-
-    A failure here fails no request. After a compression the index is updated in the background.
-    """
+    """Add the originals that the last message refers to, if a user wrote it; return the report's note, never raise."""
     if keeper.config.recall.inject == "off":
         return NO_REASON
     try:
@@ -78,8 +74,8 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
         return because.RECALL_NOTHING(because=because.RECALL_NO_ROOM(because=injection.reason))
     # The edit's reason names words of the message and is erased with it; an event stays for ever, so it names none.
     handles = [one.handle for one in injection.snippets]
-    told = {"reason": because.RECALLED().to_json(), "handles": handles, "tokens": injection.tokens, "edit": edit.id}
-    is_stored = _store(keeper, session, edit, Event("recalled", keeper.clock(), told))
+    fields = {"reason": because.RECALLED().to_json(), "handles": handles, "tokens": injection.tokens, "edit": edit.id}
+    is_stored = _store(keeper, session, edit, Event("recalled", keeper.clock(), fields))
     if is_stored:
         session.change_last(shown, edit)
     return because.RECALL_NOTE(because=injection.reason) if is_stored else NO_REASON

@@ -1,9 +1,8 @@
-"""An open session: what a process holds of it in memory, so that preparing costs O(new messages).
+"""A session in memory, so that preparing costs O(new messages), and the settings that a session stores about itself.
 
-Everything here can be dropped and loaded again from the ledger. Memory follows the view: a message that an edit hides
-or changes is read from the ledger when a compression needs it. Nothing here decides, and nothing writes. The first half
-is what a session stores about itself in its settings. Another version may have written those, so an unreadable setting
-counts as not set.
+Everything here can be loaded again from the ledger, and nothing here writes. Messages that an edit hides or changes are
+read from the ledger when a compression needs them. An unreadable setting, which another version or an import may have
+written, counts as not set.
 """
 
 from __future__ import annotations
@@ -11,17 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
+from math import isnan
 from typing import Any
 
 from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
-from refold.conversation.message import Message, is_user_turn
+from refold.conversation.message import Message, frozen, is_user_turn
 from refold.conversation.reason import Language, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
 from refold.errors import LedgerError
 from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
+from refold.ladder.rereads import ItemKinds
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage, format_of
@@ -30,6 +32,7 @@ from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter
 from refold.tokens.counter import Track
 
+# Names of the settings that a session stores about itself.
 BRAKE = "brake"
 FORCED = "forced"
 REPORTED = "reported"
@@ -39,11 +42,16 @@ CARRY = "carry"
 WINDOWS = "windows"
 ROOM = "room"  # Window and reserve that the caller or its settings gave the newest request.
 REDO = "redo"
-FIGURE_MAX = 1e12  # The largest stored figure that is read: above any count of tokens, and any time in seconds.
 COUNTED = "counted"  # How many messages the session had when a count last compressed it.
+FORGOTTEN = "forgotten"  # The stubs of forgotten messages.
+RESPONSES = "responses"  # The newest responses that a client may continue by their ids.
+HELD = "held"  # Why a session's requests pass through: the provider holds part of them.
+_FIGURES = frozenset((int, float))  # Not bool, which is an int.
+FIGURE_MAX = 1e12  # The largest stored figure that is read: above any count of tokens, and any time in seconds.
+MARK = "cache_control"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reported:
     """A provider's report about one request: its input tokens, our count, and a marker of the edits in force."""
 
@@ -64,35 +72,23 @@ class Reported:
         input_tokens, counted_tokens = map(int, figures)
         return cls(str(stored.get("model", "")), input_tokens, counted_tokens, str(stored.get("marker", "")))
 
-    def to_settings(self) -> dict[str, object]:
-        return {
-            "model": self.model,
-            "input_tokens": self.input_tokens,
-            "counted_tokens": self.counted_tokens,
-            "marker": self.marker,
-        }
-
     def count_now(self, model: str, marker: str, tokens: int) -> int | None:
-        """Return the provider's figure for the view: that of the request plus our count of what was added since.
-
-        Only a request that was sent after the last compression says anything about the current view.
-        """
+        """Return the provider's figure for the view: that of the request plus our count of what was added since."""
         if (self.model, self.marker) != (model, marker):
-            return None
+            return None  # It was sent before the last compression.
         return max(0, self.input_tokens + tokens - self.counted_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredCarry:
-    """Inputs of a decision besides the view: the carry, how many messages were sent, when, and the tokens beside them.
+    """Inputs of a decision besides the view, stored with a usage report, so that other processes decide alike.
 
-    It is stored with a usage report, so that a process that opens the session later makes the same decisions.
+    They are the carry, how many messages were sent, when, and the tokens beside them (0 if an older version wrote it).
     """
 
     carry: Carry
     messages: int
     prepared_at: float
-    # Tokens of the system prompt, and of all that was sent beside the messages; 0 in an older ledger.
     system_tokens: int = 0
     fixed_tokens: int = 0
 
@@ -130,12 +126,12 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
     return Calibration(tuple([track for track in tracks if track.is_plausible]))
 
 
-_FIGURES = frozenset((int, float))  # Not bool, which is an int.
-
-
-def _are_figures(stored: Iterable[Any]) -> bool:
+def _are_figures(stored: list[Any]) -> bool:
     """Tell whether stored values are plain figures. An imported file may contain anything, NaN and infinity too."""
-    return not [one for one in stored if type(one) not in _FIGURES or not 0 <= one <= FIGURE_MAX]
+    if not stored or not _FIGURES.issuperset(map(type, stored)):
+        return not stored
+    # The extremes miss NaN, the sum does not.
+    return min(stored) >= 0 and max(stored) <= FIGURE_MAX and not isnan(sum(stored))
 
 
 def write_calibration(calibration: Calibration) -> list[object]:
@@ -155,9 +151,9 @@ def read_room(settings: Mapping[str, object]) -> tuple[int | None, int | None]:
 
 
 def _read_room(stored: object) -> tuple[int | None, int | None]:
-    if not isinstance(stored, list) or len(stored) != 2:
+    if not isinstance(stored, list) or len(stored) not in (1, 2):
         return None, None
-    window, reserve = (one if isinstance(one, int) and _are_figures([one]) else None for one in stored)
+    window, reserve = (one if isinstance(one, int) and _are_figures([one]) else None for one in [*stored, None][:2])
     if window and reserve and reserve >= window:
         return None, None
     return window or None, reserve
@@ -169,9 +165,9 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
     return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()
 
 
-FORGOTTEN = "forgotten"  # The setting that holds the stubs of forgotten messages.
-RESPONSES = "responses"  # The setting that holds the newest responses that a client may continue by their ids.
-HELD = "held"  # The setting that says why a session's requests pass through: the provider holds part of them.
+@lru_cache(maxsize=1_024)
+def _hash_edits(edits: frozenset[str]) -> str:
+    return hashlib.blake2b("".join(sorted(edits)).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
@@ -179,11 +175,10 @@ class OpenSession:
     """A session's path and view.
 
     ``messages`` are the unchanged ones in view, by id. ``shown`` is the provider's object of each item, ``places`` the
-    position of an untouched one on the path, -1 for other items. ``switched_off`` are edits by id, ``undone`` the
-    messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as far as this
-    process knows: messages found in the ledger count as sent. ``spoken`` counts the items that are not system messages.
-    ``language`` is the number of turns at the last detection, and the language found. ``is_ahead``: its newest messages
-    are not stored yet.
+    position of an untouched one on the path, else -1. ``undone`` are the messages that the edits ``switched_off`` had
+    hidden. ``unsent`` are messages that no prepared context contained yet, as far as this process knows. ``spoken``
+    counts items that are not system messages. ``language`` is the number of turns at the last detection, and the
+    language found. ``is_ahead``: its newest messages are not stored yet. ``kinds`` says what items hold.
     """
 
     row: SessionRow
@@ -208,6 +203,7 @@ class OpenSession:
     unsent: set[str] = field(default_factory=set)
     language: tuple[int, Language] | None = None
     is_ahead: bool = False
+    kinds: ItemKinds = field(default_factory=ItemKinds, repr=False)
 
     @property
     def id(self) -> str:
@@ -219,7 +215,7 @@ class OpenSession:
     @property
     def marker(self) -> str:
         """A hash that changes with every compression and every undo, and with nothing else."""
-        return hashlib.blake2b("".join(sorted(self.batch_edits)).encode(), digest_size=8).hexdigest()
+        return _hash_edits(self.batch_edits)
 
     def is_current(self, row: SessionRow) -> bool:
         """Tell whether messages and edits are unchanged since this was loaded, and all are stored."""
@@ -339,10 +335,7 @@ class OpenSession:
         pinned: frozenset[str] = frozenset(),
         edits: Sequence[Edit] | None = None,
     ) -> View:
-        """Return the view with every original in it; originals that are not in memory are read from the ledger.
-
-        ``edits`` replaces the edits in force, to see what others would show.
-        """
+        """Return the view with every original in it, under the edits in force or under ``edits``."""
         wanted = [message_id for message_id in self.ids if message_id not in self.messages]
         known = {**self.messages, **read_originals(ledger, self.row, self.lens, wanted)}
         full = [known[message_id] for message_id in self.ids]
@@ -354,9 +347,6 @@ class OpenSession:
         if given is None:
             return self.shown.copy()
         return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
-
-
-MARK = "cache_control"
 
 
 def drop_marks(raw: object) -> object:
@@ -373,8 +363,6 @@ def drop_marks(raw: object) -> object:
 
 def hollow(message: Message) -> Message:
     """Return a message without its content: enough to locate it."""
-    if message.raw is None:
-        return message
     return Message(None, message.role, (), message.digest, message.id)
 
 
@@ -417,10 +405,7 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
 
 
 def _drop_values(edits: Sequence[Edit], items: Sequence[Item]) -> list[Edit]:
-    """Return edits without the values of folds that newer folds took over; they would be most of what memory holds.
-
-    The ledger keeps them, and an undo reads them there.
-    """
+    """Return edits without the values of folds that newer folds took over: they take most memory; undo reads them."""
     taken_over = {origin for edit in edits for origin in edit.made_from}
     taken_over -= {edit.id for item in items for edit in item.edits}
     return [
@@ -459,12 +444,11 @@ def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens | None = Non
         raw = stub if stub is not None else form.write_summary("[forgotten]", stored.role)
     else:
         raw = load_json(stored.raw)
-    message = form.parse(raw, stored.parent, f"message {stored.id}")
-    if message.id == stored.id:
-        return message
-    return replace(message, id=stored.id, digest=stored.digest)
+    # Its content was hashed when it was stored.
+    message = form.parse(raw, stored.parent, f"message {stored.id}", digest=stored.digest)
+    return message if message.id == stored.id else replace(message, id=stored.id)
 
 
 def _stubs_of(row: SessionRow) -> Mapping[str, object]:
     stubs = row.settings.get(FORGOTTEN)
-    return stubs if isinstance(stubs, Mapping) else {}
+    return stubs if stubs and isinstance(stubs, Mapping) else {}

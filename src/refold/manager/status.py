@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,6 +55,8 @@ READ_MAX = 200
 
 
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
+EVENT_SIZES = ("tokens_before", "tokens_after", "archived", "archived_tokens")
+_VERSIONS_PER_S = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,7 @@ class SessionStatus:
 
 
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
-    """Return how full a session is now, for the model it was last prepared for.
-
-    ``beside`` has the model, system prompt and tools of the next request.
-    """
+    """Return how full a session is, for its last model or for ``beside``: model, system prompt and tools to come."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
@@ -200,9 +199,8 @@ class LoggedDecision:
 class Statistics:
     """Totals of compressions, over a session or all of them.
 
-    ``tokens_before`` and ``tokens_after`` add up the views that were compressed; ``archived_tokens`` are those of the
-    originals that folds cover. ``undone`` does not count redone ones. ``by_reason`` counts compressions by the reason's
-    code.
+    ``tokens_before`` and ``tokens_after`` add up the views that were compressed, ``archived_tokens`` the originals that
+    folds cover. ``undone`` does not count redone ones. ``by_reason`` counts compressions by the code of the reason.
     """
 
     sessions: int = 0
@@ -237,28 +235,30 @@ class Statistics:
 
 
 def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statistics:
-    """Sum up the event log of a session, or of all."""
-    kinds: Tally[str] = Tally()
-    stages: Tally[str] = Tally()
-    reasons: Tally[str] = Tally()
-    figures: Tally[str] = Tally()
+    """Return the statistics of a session, or of all."""
+    return sum_up_events(read_all_events(ledger, session_id))
+
+
+def sum_up_events(events: Iterable[Event]) -> Statistics:
+    """Return the statistics of logged events."""
+    kinds, stages, reasons, figures = Tally[str](), Tally[str](), Tally[str](), Tally[str]()
     sessions: set[str] = set()
     decisions: deque[LoggedDecision] = deque(maxlen=DECISIONS_MAX)
-    for event in read_all_events(ledger, session_id):
+    for event in events:
         kinds[event.kind] += 1
         sessions.add(event.session_id)
-        if event.kind in DECISION_KINDS:
-            decisions.append(_read_decision(event))
+        if event.kind not in DECISION_KINDS:
+            continue
+        given, reason = event.fields, read_reason(event.fields.get("reason"))
+        sizes = {name: value for name in EVENT_SIZES if isinstance(value := given.get(name), int)}
+        before, after = (sizes.get(name, 0) for name in EVENT_SIZES[:2])
+        decisions.append(LoggedDecision(event.session_id, event.kind, reason, before, after, event.created_at))
         if event.kind != "compressed":
             continue
-        figures["manual"] += bool(event.fields.get("is_manual"))
-        for name in ("tokens_before", "tokens_after", "archived", "archived_tokens"):
-            value = event.fields.get(name)
-            figures[name] += value if isinstance(value, int) else 0
-        freed = event.fields.get("stages")
-        for stage, tokens in freed.items() if isinstance(freed, dict) else ():
-            stages[stage] += tokens
-        reasons[read_reason(event.fields.get("reason")).code] += 1
+        freed = given.get("stages")
+        figures.update(sizes, manual=bool(given.get("is_manual")))
+        stages.update(freed if isinstance(freed, dict) else {})
+        reasons[reason.code] += 1
     return Statistics(
         sessions=len(sessions),
         compressions=kinds["compressed"],
@@ -276,13 +276,6 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         waited=kinds["waited"],
         decisions=tuple(decisions),
     )
-
-
-def _read_decision(event: Event) -> LoggedDecision:
-    sizes = [event.fields.get(name) for name in ("tokens_before", "tokens_after")]
-    before, after = (size if isinstance(size, int) else 0 for size in sizes)
-    reason = read_reason(event.fields.get("reason"))
-    return LoggedDecision(event.session_id, event.kind, reason, before, after, event.created_at)
 
 
 def read_title(ledger: Ledger, row: SessionRow) -> str:
@@ -361,9 +354,6 @@ def _name_item(item: Item) -> str:
     return item.role if item.role in ("user", "assistant", "system") else "system"
 
 
-_VERSIONS_PER_S = 1_000_000
-
-
 def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
     """Return a consistent snapshot of a session as plain values; raise FormatError if there is no such session."""
     whole = ledger.read_whole(session_id)
@@ -379,8 +369,7 @@ def import_session(
 ) -> str:
     """Put an exported session into a ledger, under its own id or another; return the id.
 
-    Placeholders of offloaded results then name files in the session's own folder under ``root``; ``verify`` with
-    ``repair`` writes them.
+    Placeholders then name files in the session's folder under ``root``; ``verify`` with ``repair`` writes them.
     """
     whole = _move_files(load_session(value, session_id), root)
     _try_view(whole)
@@ -389,20 +378,15 @@ def import_session(
     # The user who continues the session says where its model is, not the imported file.
     settings = {**whole.row.settings, PLACE: None} if PLACE in whole.row.settings else whole.row.settings
     row = replace(whole.row, path_version=version, edits_version=version, settings=settings)
-    whole = replace(whole, row=row)
-    if not ledger.put_whole(whole, now):
-        name = whole.row.id
+    if not ledger.put_whole(replace(whole, row=row), now):
         raise FormatError(
-            "there is a session {name!r} already; give another name with --as, or delete it first", name=name
+            "there is a session {name!r} already; give another name with --as, or delete it first", name=row.id
         )
-    return whole.row.id
+    return row.id
 
 
 def _move_files(whole: WholeSession, root: str) -> WholeSession:
-    """Move the names of offloaded files to the session's folder in this workspace.
-
-    The id of an edit follows from its text, so a changed edit gets a new id everywhere it is named.
-    """
+    """Move offloaded files to the session's folder in this workspace; a changed edit gets a new id everywhere."""
     folder = OffloadFolder.name(whole.row.id, root)
     new: dict[str, str] = {}
     moved: dict[str, Edit] = {}

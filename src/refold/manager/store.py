@@ -21,9 +21,9 @@ from refold.budget import Budget, Carry
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.message import choose_observations
+from refold.conversation.message import choose_observations, frozen
 from refold.conversation.view import Lens
-from refold.errors import LedgerError, SessionBusy
+from refold.errors import LedgerError, SessionBusy, SessionNotFound
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser
@@ -40,10 +40,11 @@ from refold.manager.session import (
     read_window,
 )
 from refold.offload import OffloadFolder
+from refold.recall.upkeep import ReadAhead
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.stage import Stage, acts_on_arrival
-from refold.tokens import Counter, MessageCounter, counter_for, model_info
+from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 SESSIONS_OPEN_MAX = 512
@@ -55,7 +56,7 @@ LOCK_WAIT_S = 300.0
 LEASE_S = 6.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """The context that was prepared last, which the next usage report is about."""
 
@@ -83,6 +84,7 @@ class Slot:
     fixed: tuple[object, ...] = ()
     fixed_tokens: int = REPLY_TOKENS
     system_tokens: int = 0
+    read_to: int = 0  # So many items of the view have been read ahead.
 
 
 class Keeper:
@@ -94,11 +96,11 @@ class Keeper:
         workspace: Path,
         ledger: Ledger,
         *,
-        summariser: Summariser | None = None,
-        find_compressor: Callable[[], ContextCompressor] = ContextCompressor,
-        is_observation: Callable[[Any], bool] | None = None,
+        summariser: Summariser,
+        find_compressor: Callable[[], ContextCompressor],
+        is_observation: Callable[[Any], bool] | None,
     ) -> None:
-        self.configure(config, summariser or Summariser(config))
+        self.configure(config, summariser)
         self.workspace = workspace
         self.ledger = ledger
         self.listeners = Listeners()
@@ -113,6 +115,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self.recall = RecallAccess(self)
+        self.read_ahead = ReadAhead()
         self.find_compressor = find_compressor
         self.is_observation = is_observation
 
@@ -121,6 +124,7 @@ class Keeper:
         self.config, self.summariser = config, summariser
         # The counts that trigger a compression, and the stages that render a message on arrival.
         self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
+        self.folds = any(isinstance(stage, Fold) for stage in config.stages())
         self._budgets: dict[tuple[object, ...], Budget] = {}
 
     def prolong(self, session_id: str, owner: str) -> bool:
@@ -236,12 +240,10 @@ class Keeper:
         return Lens(format_of(row), counter.count_parts, counter.count_text, judge)
 
     def need_row(self, session_id: str) -> SessionRow:
-        """Return a session's row; LedgerError if there is no such session."""
+        """Return a session's row; SessionNotFound if there is no such session."""
         row = self.ledger.read_session(session_id)
         if row is None:
-            raise LedgerError(
-                "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id
-            )
+            raise SessionNotFound(session_id)
         return row
 
     def make_row(self, session_id: str) -> SessionRow:
@@ -258,7 +260,11 @@ class Keeper:
 
     def find_counter(self, row: SessionRow) -> Counter:
         """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
-        model, calibration = row.model, read_calibration(row.settings)
+        model = row.model
+        exact = self._counters.get((model, ()))
+        if exact is not None and exact.is_exact:
+            return exact  # Reports change nothing about it.
+        calibration = read_calibration(row.settings)
         # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
         steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
         key = (model, steps if calibration.tracks else ())
@@ -267,18 +273,14 @@ class Keeper:
             if len(self._counters) > 256:
                 self._counters.clear()
             counter = self._counters[key] = counter_for(model or None, self.config.tokenizer, calibration)
-            if calibration.tracks and isinstance(counter, MessageCounter) and not counter.is_exact:
+            if calibration.tracks and not counter.is_exact:
                 counter.margin = ceil(counter.margin * MARGIN_STEPS) / MARGIN_STEPS
         return counter
 
     def find_budget(
         self, row: SessionRow, counter: Counter, window: int | None = None, reserve: int | None = None
     ) -> Budget:
-        """Return the budget of a session's model.
-
-        ``window`` and ``reserve`` apply to one call. Without a window the session's own one for this model applies
-        (``set_window``), then the configured one, then the model's.
-        """
+        """Return the budget of a session's model. A window of ``set_window`` overrides the configured one."""
         model = row.model
         if window is None and WINDOWS in row.settings:
             window, reserve = read_window(row.settings, model)
@@ -299,22 +301,17 @@ class Keeper:
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Store the window that a model has in a session, whatever the settings say."""
         with self.held(session_id) as slot:
-            stored = self.need_row(session_id).settings.get(WINDOWS)
+            session = self.open_stored(slot, session_id)
+            stored = session.row.settings.get(WINDOWS)
             windows = {**(stored if isinstance(stored, Mapping) else {}), model: [window, reserve]}
-            self.ledger.update_session(session_id, {"settings": {WINDOWS: windows}}, self.clock())
-            if slot.session is not None:
-                settings = merge_settings(slot.session.row.settings, {WINDOWS: windows})
-                slot.session.row = replace(slot.session.row, settings=settings)
+            self.update_settings(session, {WINDOWS: windows})
 
     def find_folder(self, session_id: str) -> OffloadFolder:
         """Return the folder of a session's offloaded results."""
         return OffloadFolder(self.workspace, session_id, self.config.offload.folder)
 
     def find_summariser(self, row: SessionRow, *, is_manual: bool = False) -> Summariser:
-        """Return the summariser of a session.
-
-        A request names the session's model itself; a manual compression works whichever model ran the session.
-        """
+        """Return the summariser of a session; a manual compression works whichever model ran the session."""
         return self.summariser.join(
             called="" if is_manual else row.model, stored=row.model, wire=row.wire, settings=row.settings
         )
@@ -338,14 +335,16 @@ class Keeper:
         self.ledger.update_session(session.id, {"settings": changes}, self.clock())
         session.row = replace(session.row, settings=merge_settings(session.row.settings, changes))
 
-    def tell(self, notice: Notice, *, is_logged: bool = True) -> None:
-        """Log a notice and call the listeners; a listener that fails is logged and reported as a warning."""
+    def tell(self, notice: Notice, *, is_logged: bool = True) -> bool:
+        """Log a notice, call the listeners, and report those that fail; return whether a listener objects."""
         if is_logged:
             self.ledger.add_event(notice.session_id, make_event(notice))
-        self.complain(notice.session_id, self.listeners.tell(notice))
+        is_vetoed, problems = self.listeners.tell(notice)
+        self.complain(notice.session_id, problems)
+        return is_vetoed
 
     def complain(self, session_id: str, problems: list[str]) -> None:
-        """Log and report side failures."""
+        """Log side failures and report them to the listeners."""
         for problem in problems:
             notice = Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock())
             self.ledger.add_event(session_id, make_event(notice))

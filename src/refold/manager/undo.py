@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from refold.conversation.message import Message
+from refold.conversation.reason import NO_REASON
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
@@ -38,6 +40,12 @@ from refold.recall.originals import find_handle
 from refold.stages.offload import OffloadFile, files_of, offloaded_path
 
 REDO_MAX = 50
+# Settings that hold sentences: why compressions stopped, what forces the next one, the session's title.
+_SENTENCES = (BRAKE, FORCED, "title")
+
+
+# The edits to switch, and the groups of edits that can be redone afterwards.
+Choice = tuple[tuple[str, ...], list[list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +57,15 @@ class Switched:
     tokens_after: int = 0
 
 
-def choose_undo(ledger: Ledger, session_id: str, edit_id: str | None) -> tuple[str, ...]:
-    """Return the edits to switch off: the last compression, or an edit or batch by its id, with all made from them."""
-    stored = ledger.read_edits(session_id)
-    batches = [batch for batch in ledger.read_batches(session_id) if batch.is_active]
-    if edit_id is not None:
-        return with_descendants(stored, _find_named(session_id, stored, batches, edit_id))
-    if not batches:
-        raise HandleUnknown("there is no compression of {session!r} to undo", session=session_id)
-    return with_descendants(stored, batches[-1].edits)
+def _choose_undo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> Choice:
+    """Choose the last compression, or an edit or batch by its id, with all edits made from them."""
+    stored = ledger.read_edits(session.id)
+    batches = [batch for batch in ledger.read_batches(session.id) if batch.is_active]
+    if edit_id is None and not batches:
+        raise HandleUnknown("there is no compression of {session!r} to undo", session=session.id)
+    chosen = batches[-1].edits if edit_id is None else _find_named(session.id, stored, batches, edit_id)
+    ids = with_descendants(stored, chosen)
+    return ids, [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
 
 
 def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tuple[str, ...]:
@@ -85,23 +93,27 @@ def _find_named(
     return choices[0]
 
 
-def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], edit_id: str | None) -> list[int]:
-    """Return the groups of undone edits to switch on: the last, or that of one edit with all it was made from."""
-    if edit_id is None:
-        return [len(groups) - 1]
-    wanted = edit_id.strip().lower()
+def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> Choice:
+    """Choose the last undo, or the group of one undone edit with all groups that it was made from."""
+    groups = read_redo(session.row.settings.get(REDO))
+    if not groups:
+        raise HandleUnknown("nothing of {session!r} can be redone: the last change was not an undo", session=session.id)
+    wanted = (edit_id or "").strip().lower()
     chosen = {at for at, group in enumerate(groups) if wanted and any(one.startswith(wanted) for one in group)}
-    if not chosen:
+    if edit_id is None:
+        chosen = {len(groups) - 1}
+    elif not chosen:
         raise HandleUnknown(
             "no edit that was undone is called {edit_id!r}, or a compression came after", edit_id=edit_id[:40]
         )
-    made_from = {one.edit.id: one.edit.made_from for one in stored}
-    while True:
-        needed = {source for at in chosen for one in groups[at] for source in made_from.get(one, ())}
+    made_from = {one.edit.id: one.edit.made_from for one in ledger.read_edits(session.id, active_only=False)}
+    more = chosen if edit_id is not None else set()
+    while more:
+        needed = {source for at in more for one in groups[at] for source in made_from.get(one, ())}
         more = {at for at, group in enumerate(groups) if not needed.isdisjoint(group)} - chosen
-        if not more:
-            return sorted(chosen)
         chosen |= more
+    ids = tuple(dict.fromkeys(one for at in sorted(chosen) for one in groups[at]))
+    return ids, [group for at, group in enumerate(groups) if at not in chosen]
 
 
 def read_redo(settings: object) -> list[list[str]]:
@@ -110,49 +122,25 @@ def read_redo(settings: object) -> list[list[str]]:
     return [[one for one in group if isinstance(one, str)] for group in stored if isinstance(group, list)]
 
 
-def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
-    """Switch edits off, with all made from them."""
+def switch(keeper: Keeper, session_id: str, edit_id: str | None, *, on: bool) -> Switched:
+    """Undo the last compression or one edit by its id; redo the last undo or one undone edit with ``on``."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot, leased(keeper, session_id):
         session = keeper.open_stored(slot, session_id)
-        ids = choose_undo(keeper.ledger, session_id, edit_id)
-        groups = [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
-        return _switch(keeper, slot, session, ids, groups=groups, on=False)
-
-
-def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switched:
-    """Switch on what was undone last, or one undone edit by its id."""
-    keeper.need_row(session_id)
-    with keeper.held(session_id) as slot, leased(keeper, session_id):
-        session = keeper.open_stored(slot, session_id)
-        groups = read_redo(session.row.settings.get(REDO))
-        if not groups:
-            raise HandleUnknown(
-                "nothing of {session!r} can be redone: the last change was not an undo", session=session_id
-            )
-        chosen = choose_redo(keeper.ledger.read_edits(session_id, active_only=False), groups, edit_id)
-        ids = tuple(dict.fromkeys(one for at in chosen for one in groups[at]))
-        left = [group for at, group in enumerate(groups) if at not in chosen]
-        return _switch(keeper, slot, session, ids, groups=left, on=True)
-
-
-def _switch(
-    keeper: Keeper, slot: Slot, session: OpenSession, ids: tuple[str, ...], *, groups: list[list[str]], on: bool
-) -> Switched:
-    now, before = keeper.clock(), session.item_tokens + slot.fixed_tokens
-    kind = "redone" if on else "undone"
-    event = Event(kind, now, {"edits": list(ids), "tokens_before": before})
-    stored = keeper.ledger.read_edits(session.id, active_only=False)
-    named = _write_named(keeper, session, [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)])
-    keeper.ledger.switch_edits(session.id, ids, on=on, now=now, event=event)
-    keeper.ledger.update_session(session.id, {"settings": {REDO: groups or None}}, now)
-    slot.session = None
-    session = keeper.open_stored(slot, session.id)
-    keeper.complain(session.id, _remove_others(keeper, session.id, named))
-    after = session.item_tokens + slot.fixed_tokens
-    notice = Notice(kind, session.id, tokens_before=before, tokens_after=after, time=now, fields={"edits": list(ids)})
-    keeper.tell(notice, is_logged=False)
-    return Switched(ids, before, after)
+        ids, groups = (_choose_redo if on else _choose_undo)(keeper.ledger, session, edit_id)
+        now, before = keeper.clock(), session.item_tokens + slot.fixed_tokens
+        kind, fields = "redone" if on else "undone", {"edits": list(ids)}
+        stored = keeper.ledger.read_edits(session_id, active_only=False)
+        shown = [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)]
+        named = _write_named(keeper, session, shown)
+        event = Event(kind, now, {**fields, "tokens_before": before})
+        keeper.ledger.switch_edits(session_id, ids, on=on, now=now, event=event)
+        keeper.ledger.update_session(session_id, {"settings": {REDO: groups or None}}, now)
+        slot.session = None
+        after = keeper.open_stored(slot, session_id).item_tokens + slot.fixed_tokens
+        keeper.complain(session_id, _remove_others(keeper, session_id, named))
+        keeper.tell(Notice(kind, session_id, NO_REASON, before, after, now, fields=fields), is_logged=False)
+        return Switched(ids, before, after)
 
 
 def _find_files(view: View) -> list[OffloadFile]:
@@ -199,10 +187,6 @@ def read_view(keeper: Keeper, session_id: str) -> list[Item]:
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         return list(keeper.open_stored(slot, session_id).items)
-
-
-# Settings that hold sentences: why compressions stopped, what forces the next one, the session's title.
-_SENTENCES = (BRAKE, FORCED, "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,20 +322,15 @@ def _scrub_settings(row: SessionRow, words: Words) -> dict[str, object]:
 
 def _list_entries(keeper: Keeper, session_id: str, ids: set[str] | None) -> list[tuple[str, str]]:
     """Return date and time of the page sections made by compressions that covered any of these messages, or all."""
-    times: list[tuple[str, str]] = []
     touched = None
     if ids is not None:
         stored = keeper.ledger.read_edits(session_id, active_only=False)
         covering = [one.edit.id for one in stored if not ids.isdisjoint(one.edit.covers)]
         gone = set(with_descendants(stored, covering))
         touched = {one.created_at for one in stored if one.edit.id in gone}
-    for event in read_all_events(keeper.ledger, session_id):
-        memory = event.fields.get("memory")
-        if event.kind != "compressed" or not isinstance(memory, dict):
-            continue
-        if touched is None or event.created_at in touched:
-            times.append((str(memory.get("date", "")), str(memory.get("time", ""))))
-    return times
+    made = [event for event in read_all_events(keeper.ledger, session_id) if event.kind == "compressed"]
+    pages = [event.fields.get("memory") for event in made if touched is None or event.created_at in touched]
+    return [(str(page.get("date", "")), str(page.get("time", ""))) for page in pages if isinstance(page, dict)]
 
 
 def _erase_sections(session_id: str, pages: MarkdownSync, entries: Sequence[tuple[str, str]]) -> tuple[int, list[str]]:
@@ -359,10 +338,7 @@ def _erase_sections(session_id: str, pages: MarkdownSync, entries: Sequence[tupl
     problems: list[str] = []
     for date, time in entries:
         try:
-            removed += pages.remove_sections(
-                date,
-                lambda section, time=time: is_section_of(section, session_id, time),  # type: ignore[misc]
-            )
+            removed += pages.remove_sections(date, partial(is_section_of, session_id=session_id, time=time))
         except (LedgerError, OSError) as error:
             problems.append(f"the page of {date} still has the summary of {time}: {error}")
     return removed, problems

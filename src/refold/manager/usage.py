@@ -1,7 +1,7 @@
-"""Reported usage: what a provider billed, what it says about the view, and what a session's requests cost.
+"""Usage that providers report, and what a session's requests cost.
 
-Sent tokens, cached tokens and answers are the provider's figures. The size of a request without
-compression is estimated. Prices are list prices; a model without a known price has no bill.
+Tokens sent, cached and answered are the provider's figures; the size of a request without compression is estimated.
+Prices are list prices; a model without a known price has no bill.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import accumulate
 from math import fsum, inf
 from typing import Any
 
 from refold.budget.economics import BilledRequest, Tariff, charge_ask, charge_request
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
 from refold.formats.intake import to_plain
@@ -31,19 +33,28 @@ from refold.manager.session import (
     read_calibration,
     write_calibration,
 )
-from refold.manager.store import Keeper, Slot
+from refold.manager.store import Keeper, Sent, Slot
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
 # A cut-off answer means a full window only if the request came near the window.
 NEAR_WINDOW = 0.9
+# The names of providers and frameworks.
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "input_token_count", "inputTokens")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "output_token_count", "outputTokens")
+_CACHED = (
+    *("cached_tokens", "cache_read", "cache_read_tokens", "cached_prompt_tokens", "cached_content_token_count"),
+    *("cache_read_input_token_count", "cacheReadInputTokens"),
+)
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+REQUESTS_MAX = 5_000
+_MILLION = 1_000_000
+# Writers of summaries that ask no model.
+_MECHANICAL = frozenset({"", "extract", "window"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReportedUsage:
-    """A provider's report about a request: its usage object, and how the answer ended.
-
-    ``is_extra``: the request held more than the prepared context, so it is billed but does not calibrate counting.
-    """
+    """A provider's report about a request. ``is_extra``: it held more than the context, so it calibrates nothing."""
 
     usage: object
     finish_reason: str | None = None
@@ -52,10 +63,7 @@ class ReportedUsage:
 
 
 def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    """Record a provider's usage report, and calibrate counting with it.
-
-    No messages are read: a session that is not in memory may be large.
-    """
+    """Record a provider's usage report and calibrate counting with it, without reading any message."""
     if not observe_together(keeper, {session_id: (report,)}):
         return
     with keeper.held(session_id) as slot:
@@ -101,26 +109,15 @@ def describe_reports(
     usages: list[StoredUsage] = []
     changes: dict[str, object] = {}
     for report in reports:
-        usage = _record_usage(keeper, slot, row, report)
-        usages.append(usage)
+        sent = slot.sent or Sent(row.model, 0, "", row.messages)
+        sizes = {"counted_tokens": sent.tokens, "path_length": sent.messages, "edits_version": row.edits_version}
+        usages.append(StoredUsage(keeper.clock(), sent.model, **sizes, **read_usage(report.usage)))
         if report.is_extra:
             continue
-        changes |= _learn(slot, {**row.settings, **changes}, usage)
-        if forced := _find_force(keeper, row, usage, report):
+        changes |= _learn(slot, {**row.settings, **changes}, usages[-1])
+        if forced := _find_force(keeper, row, usages[-1], report):
             changes[FORCED] = forced.to_json()
     return usages, changes
-
-
-def _record_usage(keeper: Keeper, slot: Slot, row: SessionRow, report: ReportedUsage) -> StoredUsage:
-    sent = slot.sent
-    return StoredUsage(
-        created_at=keeper.clock(),
-        model=sent.model if sent else row.model,
-        counted_tokens=sent.tokens if sent else 0,
-        path_length=sent.messages if sent else row.messages,
-        edits_version=row.edits_version,
-        **read_usage(report.usage),
-    )
 
 
 def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> dict[str, object]:
@@ -130,7 +127,7 @@ def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> di
         return {}
     calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
     reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    changes: dict[str, object] = {CALIBRATION: write_calibration(calibration), REPORTED: reported.to_settings()}
+    changes: dict[str, object] = {CALIBRATION: write_calibration(calibration), REPORTED: asdict(reported)}
     stored = StoredCarry.read(settings)
     if stored is None or not stored.is_newer(slot.prepared_at):
         carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at, slot.system_tokens, slot.fixed_tokens)
@@ -163,49 +160,34 @@ def read_usage(reported: object) -> dict[str, int]:
         )
     read, write = _whole(fields.get("cache_read_input_tokens")), _whole(fields.get("cache_creation_input_tokens"))
     details = next((fields[name] for name in _DETAILS if fields.get(name)), None)
-    details = details if isinstance(details, Mapping) else getattr(details, "__dict__", {})
+    if details is not None and not isinstance(details, Mapping):
+        details = getattr(details, "__dict__", {})
     # Anthropic counts cached tokens apart from the input; all others count them in.
     apart = read + write if "prompt_tokens" not in fields else 0
     return {
         "input_tokens": _find_figure(fields, _INPUT) + apart,
         "output_tokens": _find_figure(fields, _OUTPUT),
-        "cache_read_tokens": read or _find_figure({**fields, **details}, _CACHED),
+        "cache_read_tokens": read or _find_figure({**fields, **(details or {})}, _CACHED),
         "cache_write_tokens": write,
     }
 
 
-# The names of providers and frameworks.
-_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "input_token_count", "inputTokens")
-_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "output_token_count", "outputTokens")
-_CACHED = (
-    *("cached_tokens", "cache_read", "cache_read_tokens", "cached_prompt_tokens", "cached_content_token_count"),
-    *("cache_read_input_token_count", "cacheReadInputTokens"),
-)
-_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
-
-
 def _find_figure(fields: Mapping[str, Any], names: Iterable[str]) -> int:
-    return next((_whole(fields[name]) for name in names if name in fields), 0)
+    for name in names:
+        if name in fields:
+            return _whole(fields[name])
+    return 0
 
 
 def _whole(figure: object) -> int:
-    if isinstance(figure, bool) or not isinstance(figure, int | float) or figure != figure:
+    if isinstance(figure, bool) or not isinstance(figure, (int, float)) or figure != figure:
         return 0
     return int(min(max(figure, 0), 1_000_000_000))
 
 
-REQUESTS_MAX = 5_000
-_MILLION = 1_000_000
-# Writers of summaries that ask no model.
-_MECHANICAL = frozenset({"", "extract", "window"})
-
-
 @dataclass(frozen=True, slots=True)
 class RequestFigures:
-    """One request. ``tokens_raw`` is estimated; ``dollars`` and ``dollars_raw`` are None where no price is known.
-
-    ``messages`` is how many messages the session had when the request was sent.
-    """
+    """One request. ``tokens_raw`` is estimated; dollars are None without a price; ``messages`` is the path's length."""
 
     time: float
     model: str
@@ -217,17 +199,6 @@ class RequestFigures:
     dollars_raw: float | None
     is_over: bool = False
     messages: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FoldFigures:
-    """One compression. ``is_active`` is false once it was undone."""
-
-    time: float
-    reason: Reason
-    tokens_before: int
-    tokens_after: int
-    is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +232,11 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """A session's requests in order, its compressions and its bill. ``is_cut``: older requests are left out.
-
-    ``folded_away`` is the number of tokens that the view saves now, as in ``SessionStatus``.
-    """
+    """A session's requests in order, its compressions and its bill. ``is_cut``: older requests are left out."""
 
     session_id: str
     requests: tuple[RequestFigures, ...]
-    folds: tuple[FoldFigures, ...]
+    folds: tuple[StoredBatch, ...]
     bill: Bill
     is_cut: bool = False
     folded_away: int = 0
@@ -285,11 +253,8 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
     switches = [event for event in events if event.kind in ("undone", "redone")]
     freed = Freed(batches, edits, switches, frozenset(ledger.read_path(session_id).ids if batches else ()))
     requests = _figure_requests(billed, freed)
-    folds = tuple(
-        FoldFigures(one.created_at, one.reason, one.tokens_before, one.tokens_after, one.is_active) for one in batches
-    )
     bill = replace(sum_requests(requests), dollars_summaries=_price_summaries(edits, billed))
-    return SessionFigures(session_id, tuple(requests), folds, bill, is_cut, freed.at(inf))
+    return SessionFigures(session_id, tuple(requests), tuple(batches), bill, is_cut, freed.at(inf))
 
 
 def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
@@ -322,30 +287,26 @@ class Freed:
         steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]
         # A message shortened on arrival was never in a view whole.
         steps += [(one.created_at, one.edit.tokens_freed) for one in edits if not one.batch_id and one.is_active]
-        share_of = {
-            edit_id: (one.tokens_before - one.tokens_after) / len(one.edits) for one in batches for edit_id in one.edits
-        }
+        # An edit that was undone and made again belongs to its newest batch, but its own size stays the same.
+        freed_by = {one.edit.id: one.edit.tokens_freed for one in edits if one.batch_id}
         for event in switches:
             named = event.fields.get("edits")
-            ids = named if isinstance(named, list) else []
-            freed = sum(share_of.get(str(edit_id), 0.0) for edit_id in ids)
-            steps.append((event.created_at, round(freed if event.kind == "redone" else -freed)))
+            freed = sum(freed_by.get(str(edit_id), 0) for edit_id in (named if isinstance(named, list) else ()))
+            steps.append((event.created_at, freed if event.kind == "redone" else -freed))
         # When a message left the path is not known. What was made on it counts until the next compression, which
         # found the view without it.
         gone = {one.edit.id for one in edits if one.is_active and not path.issuperset(one.edit.covers)}
         ends = [*(one.created_at for one in batches[1:]), inf]
         for one, end in zip(batches, ends, strict=False):
-            steps.append((end, -round(sum(share_of[edit_id] for edit_id in one.edits if edit_id in gone))))
+            steps.append((end, -sum(freed_by[edit_id] for edit_id in one.edits if edit_id in gone)))
         steps.sort(key=lambda step: step[0])
         self._times = [time for time, _ in steps]
-        self._sums: list[int] = []
-        for _, freed in steps:
-            self._sums.append(max(0, (self._sums[-1] if self._sums else 0) + freed))
+        freed_at_once = (freed for _, freed in steps)
+        self._sums = list(accumulate(freed_at_once, lambda total, freed: max(0, total + freed), initial=0))
 
     def at(self, time: float) -> int:
         """Return the tokens that were out of the view at a time."""
-        place = bisect_right(self._times, time)
-        return self._sums[place - 1] if place else 0
+        return self._sums[bisect_right(self._times, time)]
 
 
 def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[RequestFigures]:
@@ -382,10 +343,7 @@ def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[Reques
 
 
 def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) -> float | None:
-    """Return the cost of a request at list prices, in dollars; None if the model's price is not known.
-
-    A provider with automatic caching does not report cache writes: everything that it did not read counts as written.
-    """
+    """Return the cost of a request at list prices, in dollars; None if the model's price is not known."""
     if info.prices is None:
         return None
     rules, tariff = info.cache, Tariff.of_model(info)
@@ -393,13 +351,8 @@ def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) 
     dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
     read = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - read)
-    if (
-        is_cached
-        and not written
-        and rules.is_active
-        and not rules.breakpoints
-        and usage.input_tokens >= rules.tokens_min
-    ):
+    is_automatic = is_cached and rules.is_active and not rules.breakpoints
+    if is_automatic and not written and usage.input_tokens >= rules.tokens_min:
         written = usage.input_tokens - read
     weighed = usage.input_tokens - read - written + read * rules.read + written * rules.write
     output = usage.output_tokens * tariff.output

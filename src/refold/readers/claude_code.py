@@ -107,7 +107,7 @@ class _Builder:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if role not in _ROLES or not isinstance(blocks, list):
             return f"a message with role {str(role)[:20]!r} and content of type {type(content).__name__}"
-        blocks = [block for block in blocks if isinstance(block, dict) and not _is_empty(block)]
+        blocks = [block for block in blocks if isinstance(block, dict) and _has_content(block)]
         if not blocks:
             return ""
         model = message.get("model")
@@ -164,8 +164,8 @@ def _brings_results(*contents: list[dict[str, Any]]) -> bool:
     return all(block.get("type") == "tool_result" for blocks in contents for block in blocks)
 
 
-def _is_empty(block: dict[str, Any]) -> bool:
-    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+def _has_content(block: dict[str, Any]) -> bool:
+    return block.get("type") != "text" or bool(str(block.get("text") or "").strip())
 
 
 class Lineage:

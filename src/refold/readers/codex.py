@@ -59,7 +59,9 @@ class _Reading:
             return ""
         if kind == "session_meta" and not self._id:
             self._id = str(payload.get("id") or "")
-            self._system = _read_instructions(payload.get("instructions") or payload.get("base_instructions"))
+            given = payload.get("instructions") or payload.get("base_instructions")
+            text = given.get("text") if isinstance(given, dict) else given
+            self._system = text if isinstance(text, str) and text else None
         elif kind == "turn_context":
             self._model = str(payload.get("model") or self._model)
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
@@ -103,12 +105,6 @@ def _opens_turn(item: dict[str, Any]) -> bool:
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return not all(isinstance(text, str) and text.lstrip().startswith(_INJECTED) for text in texts)
-
-
-def _read_instructions(value: object) -> str | None:
-    if isinstance(value, dict):
-        value = value.get("text")
-    return value if isinstance(value, str) and value else None
 
 
 def _find_fault(item: object) -> str:

@@ -12,13 +12,13 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
-from refold.formats.detect import Shape, make_format
+from refold.formats.detect import make_format
 from refold.readers import claude_code, codex, request_log, sharegpt, traces
 from refold.readers.session import Broken, FileRow, Session
 
@@ -45,7 +45,6 @@ class FileReading:
     sessions: tuple[Session, ...] = ()
     broken: tuple[Broken, ...] = ()
     kind: str = ""
-    bytes: int = field(default=0, compare=False)
 
 
 def list_files(paths: Sequence[str]) -> list[str]:
@@ -79,7 +78,7 @@ def read_file(path: str) -> FileReading:
     # Replay speed is given in bytes: a session gets its share of the file.
     share = len(content) // len(reading.sessions)
     placed = tuple(replace(one, source=path, bytes=share) for one in reading.sessions)
-    return FileReading(path, placed, tuple(broken), reading.kind, len(content))
+    return FileReading(path, placed, tuple(broken), reading.kind)
 
 
 def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
@@ -148,7 +147,7 @@ def _wrap_session(session: Session) -> Conversation:
     is_responses = form.name == "openai-responses"
     beside = {"instructions" if is_responses else "system": session.system, "tools": session.tools}
     body = {key: value for key, value in beside.items() if value is not None}
-    return replace(conversation, shape=Shape("body", "input" if is_responses else "messages", body))
+    return replace(conversation, body={**body, "input" if is_responses else "messages": conversation.messages})
 
 
 def read_bytes(path: str) -> bytes:
@@ -179,46 +178,36 @@ def unpack(content: bytes, path: str) -> bytes:
     return content
 
 
-def _read_rows(content: bytes) -> tuple[list[FileRow], list[Broken]]:
-    """Read JSONL, or one JSON document as its rows."""
-    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-    whole = _parse_whole(text)
-    if whole is not None:
-        return [FileRow(1, value) for value in whole], []
-    rows: list[FileRow] = []
-    broken: list[Broken] = []
+def parse_lines(text: str) -> tuple[list[tuple[int, object]], list[tuple[int, Exception]]]:
+    """Return the values of JSONL and the errors of lines that are not JSON, each with its line number."""
+    values: list[tuple[int, object]] = []
+    faults: list[tuple[int, Exception]] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            broken.append(Broken(number, f"not JSON: {error}"[:200]))
-            continue
-        if isinstance(value, dict):
-            rows.append(FileRow(number, value))
-        else:
-            broken.append(Broken(number, f"a row must be an object, not {type(value).__name__}"))
-    return rows, broken
+        if line.strip():
+            try:
+                values.append((number, json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                faults.append((number, error))
+    return values, faults
 
 
-def _parse_whole(text: str) -> list[dict[str, object]] | None:
-    """Return the rows of a file that is one JSON document; None if it is JSONL."""
-    if "\n" in text.strip() and _is_json(text.strip().partition("\n")[0]):
-        return None
+def _read_rows(content: bytes) -> tuple[list[FileRow], list[Broken]]:
+    """Read one JSON document as its rows, or JSONL."""
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return _split_value(value) or None
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        values, faults = parse_lines(text)
+    else:
+        if rows := _split_value(value):
+            return [FileRow(1, row) for row in rows], []
+        values, faults = [(1, value)], []
+    broken = [Broken(line, f"not JSON: {error}"[:200]) for line, error in faults]
+    for line, value in values:
+        if not isinstance(value, dict):
+            broken.append(Broken(line, f"a row must be an object, not {type(value).__name__}"))
+    broken.sort(key=lambda one: one.line)
+    return [FileRow(line, value) for line, value in values if isinstance(value, dict)], broken
 
 
 def _split_value(value: object) -> list[dict[str, object]]:

@@ -88,7 +88,10 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
             continue
         sessions, at = _join(sessions, session)
         answers[sessions[at].id] = _find_answer(row.value, session)
-    sessions = [_add_answer(session, answers.get(session.id, [])) for session in sessions]
+    for at, session in enumerate(sessions):
+        if answer := answers.get(session.id):
+            times = (*session.times, *session.times[-1:] * len(answer))
+            sessions[at] = replace(session, messages=(*session.messages, *answer), times=times)
     if loose:
         sessions += _read_loose(loose, name, broken)
     return sessions, broken
@@ -167,13 +170,6 @@ def _find_answer(row: dict[str, Any], session: Session) -> list[Any]:
     return list(read.messages)
 
 
-def _add_answer(session: Session, answer: list[Any]) -> Session:
-    if not answer:
-        return session
-    times = (*session.times, *session.times[-1:] * len(answer)) if session.times else ()
-    return replace(session, messages=(*session.messages, *answer), times=times)
-
-
 def _join(sessions: list[Session], session: Session) -> tuple[list[Session], int]:
     """Add a session, or replace the newest one that it continues; return the sessions and its index."""
     prints = [_print(message) for message in session.messages]
@@ -184,17 +180,7 @@ def _join(sessions: list[Session], session: Session) -> tuple[list[Session], int
             continue
         if [_print(message) for message in known.messages] == prints[:size]:
             times = (*known.times, *session.times[size:]) if known.times and session.times else ()
-            joined = Session(
-                known.id,
-                session.messages,
-                session.format,
-                session.system,
-                session.tools,
-                session.probes,
-                times,
-                session.model,
-            )
-            return [*sessions[:at], joined, *sessions[at + 1 :]], at
+            return [*sessions[:at], replace(session, id=known.id, times=times), *sessions[at + 1 :]], at
     return [*sessions, session], len(sessions)
 
 

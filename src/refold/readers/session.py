@@ -6,7 +6,6 @@ where the recording has them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +18,8 @@ from refold.formats.detect import make_format
 TITLE_CHARS = 80
 YEAR_S = 31_557_600.0
 _MILLISECONDS_FROM = 1e11
+# Beyond any date that a file could mean, in milliseconds too.
+_NEVER = 1e18
 # Agents also write messages in the user's name: reminders, the environment, standing instructions.
 _INJECTED = ("<", "# AGENTS.md instructions", "Caveat: ", "This is the Qwen Code. We are setting up")
 
@@ -99,9 +100,10 @@ def read_time(value: object) -> float | None:
     if isinstance(value, str):
         try:
             return datetime.fromisoformat(value).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # An integer of hundreds of digits is no float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _NEVER:
         return None
     return value / 1000.0 if value > _MILLISECONDS_FROM else float(value)
 

@@ -71,7 +71,8 @@ def contradicts(earlier: str, later: str, kind: str = "key") -> bool:
     for name, value in after.items():
         if name in before and before[name] != value and _same_matter(earlier, later, {name}):
             return True
-    if any(_is_renounced(later, value) and _share_words(earlier, later) for value in before.values()):
+    shares_words = not _content(earlier) or not _content(earlier).isdisjoint(_content(later))
+    if shares_words and any(_is_renounced(later, value) for value in before.values()):
         return True
     if _differ_in_predicate(earlier, later):
         return True
@@ -88,12 +89,9 @@ def _slots(text: str) -> dict[str, str]:
             continue
         name = _NAME.search(_FILLER.sub("", before))
         if name is not None and not _NEUTRAL.issuperset({stem(name.group().lower())}):
-            found[_shape(match.group()) + stem(name.group().lower())] = match.group().strip('`"“”.,:;/ ')
+            shape = "1" if match.group()[0].isdigit() else "x"
+            found[f"{shape} {stem(name.group().lower())}"] = match.group().strip('`"“”.,:;/ ')
     return found
-
-
-def _shape(value: str) -> str:
-    return "1 " if value[0].isdigit() else "x "
 
 
 def _same_matter(earlier: str, later: str, slots: set[str]) -> bool:
@@ -116,10 +114,6 @@ def _is_renounced(later: str, value: str) -> bool:
     """Return whether a statement says that this value no longer holds."""
     found = re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", later) if value else ()
     return any(_REPLACES.search(later[max(0, one.start() - 40) : one.start()]) for one in found)
-
-
-def _share_words(earlier: str, later: str) -> bool:
-    return bool(_content(earlier) & _content(later)) or not _content(earlier)
 
 
 def _differ_in_predicate(earlier: str, later: str) -> bool:
@@ -174,10 +168,7 @@ class _Statement:
 
 
 def put_newer_first(found: Sequence[tuple[int, Recalled]], query: str) -> list[Recalled]:
-    """Return results, best first, with a later statement before the earlier one that it replaced.
-
-    Each comes with its place in the conversation.
-    """
+    """Return results, best first, each later statement before the earlier one that it replaced."""
     ranked = [one for _, one in found]
     words = frozenset(word for word, weight in query_words(query).items() if weight >= 1)
     if len(found) < 2 or not words or is_value(query) or _PAST.search(query):
@@ -229,10 +220,7 @@ _COMPARED_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class KnownFact:
-    """One fact. ``handles`` are where it was said, in order; times are seconds since 1970, 0 if unknown.
-
-    ``superseded_by`` is the text of the fact that replaced it; empty while this one holds.
-    """
+    """One fact, where it was said (``handles``) and when; ``superseded_by`` is the text of the one that replaced it."""
 
     kind: FactKind
     text: str

@@ -112,10 +112,7 @@ def score_places(
 
 
 def spread_word(order: Sequence[int], shares: Sequence[float]) -> list[float]:
-    """Return what each place has of a word: its own share, or what reaches it from places around it.
-
-    Stretches that nothing reaches are skipped, so a rare word costs little.
-    """
+    """Return what each place has of a word: its own share, or what reaches it from places around it."""
     spread = list(shares)
     held = [at for at, share in enumerate(shares) if share]
     for at in held:

@@ -109,10 +109,9 @@ NOTE_CHARS_MAX = 20_000
 def list_notes(ledger: Ledger, session_id: str) -> list[tuple[str, str, str]]:
     """Return (kind, handle, text) of every summary in force and every fact, each text once."""
     found: dict[str, tuple[str, str, str]] = {}
-    for stored in ledger.read_edits(session_id):
-        fold = stored.edit.fold
-        if fold is not None and fold.summary.strip():
-            found.setdefault(fold.summary, ("summary", fold.handle, fold.summary[:NOTE_CHARS_MAX]))
+    for handle, summary in ledger.read_summaries(session_id):
+        if summary.strip():
+            found.setdefault(summary, ("summary", handle, summary[:NOTE_CHARS_MAX]))
     for fact in ledger.read_facts(session_id):
         text = fact.fact.text
         if text.strip():
@@ -178,10 +177,7 @@ class RecallIndex:
         *,
         pause: Callable[[_Pieces], _Pieces] = lambda pieces: pieces,
     ) -> CaughtUp:
-        """Index the messages that came since the last time, oldest first, about ``messages_max`` at most: O(new).
-
-        ``pause`` is called with the pieces of each message, so that work in the background can yield to other threads.
-        """
+        """Index what came since the last time, about ``messages_max`` at most, pausing after each message: O(new)."""
         form = format_of(row)
         added = 0
         mark = self.find_mark(row.id)
@@ -267,10 +263,7 @@ class RecallIndex:
         return count
 
     def update_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> int:
-        """Replace a session's notes, (kind, handle, text) each, by those of a version of its edits.
-
-        Only notes that came or went are written; return how many those were.
-        """
+        """Replace a session's notes by those of a version of its edits; return how many came or went."""
         with self.file.write() as db:
             mark = find_mark(db, session_id)
             if mark is None:

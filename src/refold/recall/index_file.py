@@ -16,7 +16,7 @@ import apsw
 
 from refold.errors import LedgerError
 from refold.ledger.codec import decode_text, encode_text
-from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_damaged
+from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_damaged, transaction
 
 APPLICATION_ID = 0x7266_6C69  # "rfli"
 # One number for the layout and for what counts as a word: when either changes, what is stored no longer fits.
@@ -65,22 +65,17 @@ class IndexReplaced(LedgerError):
 
 
 class IndexFile(LedgerFile):
-    """Opens the index as the ledger opens its file, with tables of its own.
-
-    A damaged index is replaced by an empty one: everything in it can be read from the ledger again.
-    """
+    """Opens the index as the ledger opens its file; a damaged one is replaced by an empty one."""
 
     notes_log = False
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Yield a connection in a transaction that is the only writer; commit unless an error is raised."""
         with self._replacing(), super().write() as db:
             yield db
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
-        """Yield a connection that sees one snapshot; a missing file reads as an empty index."""
         with self._replacing(), super().read() as db:
             yield db
 
@@ -122,23 +117,19 @@ def make_tables(connection: apsw.Connection, where: str) -> None:
     application, layout = int(connection.pragma("application_id")), int(connection.pragma("user_version"))
     if (application, layout) == (APPLICATION_ID, LAYOUT):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection, "BEGIN IMMEDIATE"):
         # Another process may have done it while this one waited for the lock.
         application, layout = int(connection.pragma("application_id")), int(connection.pragma("user_version"))
-        if (application, layout) != (APPLICATION_ID, LAYOUT):
-            if application == APPLICATION_ID:
-                for name in ("word_list", "word", "vector", "note", "passage", "source", "indexed"):
-                    connection.execute(f"DROP TABLE IF EXISTS {name}")
-            elif connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get:
-                raise LedgerError("{where} is not an index of refold; name another file for it", where=where)
-            connection.execute(_SCHEMA)
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", LAYOUT)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        if (application, layout) == (APPLICATION_ID, LAYOUT):
+            return
+        if application == APPLICATION_ID:
+            for name in ("word_list", "word", "vector", "note", "passage", "source", "indexed"):
+                connection.execute(f"DROP TABLE IF EXISTS {name}")
+        elif connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get:
+            raise LedgerError("{where} is not an index of refold; name another file for it", where=where)
+        connection.execute(_SCHEMA)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", LAYOUT)
 
 
 # A word in more passages than this says little: only its newest places are read.

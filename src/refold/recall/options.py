@@ -67,13 +67,6 @@ class RecallOptions:
                 "recall.tokens_max and recall.inject_tokens are 1 to {tokens_max:,}; 'inject: off' adds nothing",
                 tokens_max=TOKENS_MAX,
             )
-        if self.inject not in ("off", "auto", "always"):
-            raise ConfigError("recall.inject is {inject!r}; give off, auto or always", inject=self.inject)
-        if not isinstance(self.embeddings, EmbeddingService) and self.embeddings not in ("offline", "off"):
-            raise ConfigError(
-                "recall.embeddings is {embeddings!r}; give offline, off, or url and model of a service",
-                embeddings=str(self.embeddings)[:80],
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +77,6 @@ class MemoryOptions:
     inject_tokens: int = 800
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inject, bool):
-            raise ConfigError("memory.inject is {shown}; give on or off", shown=_show(self.inject))
         if not 1 <= self.inject_tokens <= TOKENS_MAX:
             raise ConfigError(
                 "memory.inject_tokens is {inject_tokens}; give 1 to {tokens_max:,}",

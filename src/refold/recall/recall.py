@@ -16,7 +16,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
-from refold.errors import FormatError, LedgerError
+from refold.errors import FormatError, SessionNotFound
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
 from refold.recall.facts import KnownFact, collect_facts
@@ -95,7 +95,7 @@ class Recall:
     ) -> list[Recalled]:
         """Return a session's passages about a query, best first; those of all sessions if ``session_id`` is None.
 
-        ``by`` is "both", "words" or "meaning". Raise LedgerError if there is no such session.
+        ``by`` is "both", "words" or "meaning". Raise SessionNotFound if there is no such session.
         """
         _check_query(query, limit, tokens_max)
         wanted = max(1, min(LIMIT_MAX, self.options.limit if limit is None else limit))
@@ -191,10 +191,7 @@ class Recall:
 
     @_with_sound_index
     def keep_up(self, session_id: str) -> bool:
-        """Do one slice of a session's missing index work; True if nothing is left. For background workers.
-
-        Vectors are computed if a service is configured, or offline if a search has used them before.
-        """
+        """Do one slice of a session's missing index work, vectors in use included; True if nothing is left."""
         self._sweep()
         row = self.ledger.read_session(session_id)
         if row is None:
@@ -289,10 +286,7 @@ class Recall:
         if row is None:
             if self.index.find_mark(session_id) is not None:
                 self.index.purge_session(session_id)  # Deleted elsewhere.
-            raise LedgerError(
-                "there is no session {session_id!r}; 'refold sessions' lists those there are",
-                session_id=session_id[:80],
-            )
+            raise SessionNotFound(session_id)
         return row
 
 

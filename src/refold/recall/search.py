@@ -51,10 +51,7 @@ class Recalled:
 
 
 class SessionSearch:
-    """Searches one session. With ``hidden``, the ids of messages in order, only these are found.
-
-    Hidden messages that are not indexed yet are read from the ledger.
-    """
+    """Searches one session; with ``hidden``, ids in order, only these messages, indexed or not."""
 
     def __init__(
         self, index: RecallIndex, ledger: Ledger, row: SessionRow, *, hidden: Sequence[str] | None = None
@@ -76,10 +73,7 @@ class SessionSearch:
         vectors: Scorer | None = None,
         words_share: float = 1.0,
     ) -> list[Recalled]:
-        """Return the best originals for a query, best first, together within ``tokens_max``.
-
-        ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out.
-        """
+        """Return the best originals within ``tokens_max``; ``vectors`` scores meaning, ``words_share`` weighs words."""
         clipped = clip_query(query)
         rest = None if self._hidden is None else self._read_pending
         hits = find_hits(
@@ -148,10 +142,7 @@ class SessionSearch:
 
 
 def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) -> dict[int, float]:
-    """Return the bonus of each place that contains the query verbatim.
-
-    The first place leads, then the messages of people and tools in order, then the newest; the others by their score.
-    """
+    """Return the bonus of each place that quotes the query: first place, people and tools, newest, the others."""
     ordered = sorted((hit for hit in quoting if hit.row), key=lambda hit: hit.place)
     firsts: dict[int, int] = {}
     for hit in ordered:
@@ -258,10 +249,7 @@ def _fit(one: Recalled, share: int, count_text: Callable[[str], int], words: Seq
 
 
 def _find_window(text: str, width: int, words: Sequence[str]) -> tuple[int, int]:
-    """Return the part of about this width that holds most of the words, with some text on both sides of them.
-
-    It begins at a line or sentence. Only where one is longer than the width it may begin inside, between two words.
-    """
+    """Return the part of about this width with most of the words; it begins at a line, sentence or word."""
     sieve = WordSieve(words)
     spoken = find_starts(text)
     inner = [

@@ -1,4 +1,7 @@
-"""Work in the background: a queue of sessions with one worker thread, and the upkeep of the recall index on it.
+"""Work in the background: queues of sessions with a worker thread each, for the recall index and for reading ahead.
+
+A fold reads every message that it covers: sentences, calls, results, exact values, secrets. What was read is kept in
+bounded memos, so reading a message early costs nothing twice. Sessions far from their next compression are not read.
 
 The thread starts with the first job and ends when the queue is empty. Nothing here is stored: a process that ends
 loses only the job in progress.
@@ -10,13 +13,22 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar
 
+from refold.conversation.message import Message
 from refold.errors import RefoldError
+from refold.llm.redact import find_secrets
+from refold.stages.extract.summary import read_ahead
 
 WAITING_MAX = 1_000
 _PAUSE_S = 0.01
+# Reading begins when a session has used this share of the tokens at which it is compressed.
+READ_SHARE = 0.5
+# So many new messages are read together, and at most so many in one go: older ones are made up for little by little.
+READ_MIN, READ_MAX = 8, 24
+
 
 Job = TypeVar("Job")
 
@@ -77,11 +89,12 @@ class SessionQueue(ABC, Generic[Job]):
         """Queue a job; False if too many are waiting. The caller holds the guard."""
         if len(self._jobs) >= WAITING_MAX:
             return False
-        self._jobs[session_id] = job
         if not self._is_working():
             self._running = None
-            self._worker = self._last = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-            self._worker.start()
+            worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+            worker.start()  # It waits for the guard.
+            self._worker = self._last = worker
+        self._jobs[session_id] = job
         return True
 
     def _work(self) -> None:
@@ -102,10 +115,7 @@ class SessionQueue(ABC, Generic[Job]):
 
 
 class Upkeep(SessionQueue[None]):
-    """Calls ``slice_of(session_id)`` for the sessions it was asked to update, until each returns True.
-
-    It works in slices, so that no session keeps the others waiting.
-    """
+    """Calls ``slice_of(session_id)`` for each session it was asked to update, in turn, until it returns True."""
 
     thread_name = "refold-recall"
 
@@ -132,3 +142,23 @@ class Upkeep(SessionQueue[None]):
     def _tell(self, session_id: str, problem: str) -> None:
         if self._complain is not None:
             self._complain(session_id, problem)
+
+
+class ReadAhead(SessionQueue[list[Message]]):
+    """The messages of one manager's sessions that are to be read."""
+
+    thread_name = "refold-read-ahead"
+
+    def ask(self, session_id: str, messages: Sequence[Message]) -> bool:
+        """Queue messages; False if others of this session, or too many sessions, are waiting, or no thread is left."""
+        with self._guard, suppress(RuntimeError):
+            return not self._waits(session_id) and self._add(session_id, list(messages))
+        return False
+
+    def _do(self, session_id: str, job: list[Message]) -> bool:  # noqa: ARG002 - the messages say it all
+        try:
+            read_ahead(job)
+            find_secrets(part.text for message in job for part in message.parts if part.text)
+        except Exception:  # noqa: BLE001 - the fold reads these messages again, and reports what is wrong with them
+            return True
+        return True

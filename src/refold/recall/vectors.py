@@ -12,8 +12,9 @@ import logging
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from heapq import nsmallest
 from operator import mul
 from typing import Any, Protocol
 
@@ -52,10 +53,7 @@ class Embedder(Protocol):
 
 
 def make_embedder(embeddings: Embeddings, variables: Mapping[str, str] | None = None) -> Embedder | None:
-    """Return the embedder that the settings name; None if none is wanted or, offline, none is installed.
-
-    ``variables`` hold the key of a service, by the name that its settings give.
-    """
+    """Return the embedder that the settings name, with its key from ``variables``; None if there is none."""
     if isinstance(embeddings, EmbeddingService):
         return ServiceEmbedder(embeddings, _find_key(embeddings, variables or {}))
     if embeddings == "off":
@@ -183,9 +181,10 @@ class ServiceEmbedder:
         return list(vectors)
 
 
-# How many of the newest passages are compared with a query: with sqlite-vec, and without it.
+# How many of the newest passages are compared with a query. Without sqlite-vec their signs are compared first, and
+# only the likely ones in full.
 SCAN_MAX = 100_000
-SCAN_PLAIN_MAX = 20_000
+LIKELY_MAX = 1_000
 NEAREST_MAX = 60
 BATCH = 256
 
@@ -248,13 +247,10 @@ class VectorTable:
         wanted = quantise(vector)
 
         def score(db: apsw.Connection, mark: Mark, places: Sequence[int]) -> Mapping[int, float]:
-            return self._score(db, mark, wanted, places)
+            is_current = mark.model == self._embedder.name and mark.embedded
+            return find_nearest(db, mark, wanted, places) if is_current else {}
 
         return score
-
-    def _score(self, db: apsw.Connection, mark: Mark, wanted: bytes, places: Sequence[int]) -> Mapping[int, float]:
-        """Return how near passages are: the nearest of all that are scanned, and those at ``places``."""
-        return find_nearest(db, mark, wanted, places) if mark.model == self._embedder.name and mark.embedded else {}
 
     def _restart(self, mark: Mark) -> None:
         with self._index.file.write() as db:
@@ -300,25 +296,41 @@ def load_vec(db: apsw.Connection) -> bool:
 
 def find_nearest(db: apsw.Connection, mark: Mark, wanted: bytes, places: Sequence[int]) -> dict[int, float]:
     """Return the cosines of the nearest passages among those that are scanned, and of those at ``places``."""
-    near, scanned_max = "1 - vec_distance_cosine(vec_int8(value), vec_int8(?1))", SCAN_MAX
-    if not load_vec(db):
-        db.create_scalar_function("near", _find_cosine, 2)
-        near, scanned_max = "near(value, ?1)", SCAN_PLAIN_MAX
-    newest, base = max(0, mark.embedded - scanned_max), mark.no << SESSION_BITS
-    sql = f"SELECT key, {near} AS near FROM vector WHERE key >= ?2 AND key < ?3 AND length(value) = length(?1)"
-    found: list[tuple[Any, ...]] = db.execute(
-        f"{sql} ORDER BY near DESC, key LIMIT ?4", (wanted, mark.key(newest), mark.key(mark.embedded), NEAREST_MAX)
-    ).fetchall()
-    for first, last in find_runs(sorted(set(places))):
-        found += db.execute(sql, (wanted, mark.key(first), mark.key(last) + 1)).fetchall()
-    scored = {int(key) - base: round(float(near), 6) for key, near in found if near is not None}
+    scanned = mark.key(max(0, mark.embedded - SCAN_MAX)), mark.key(mark.embedded)
+    runs = [(mark.key(first), mark.key(last) + 1) for first, last in find_runs(sorted(set(places)))]
+    if load_vec(db):
+        near = "1 - vec_distance_cosine(vec_int8(value), vec_int8(?1))"
+        sql = f"SELECT key, {near} AS near FROM vector WHERE key >= ?2 AND key < ?3 AND length(value) = length(?1)"
+        found = list(db.execute(f"{sql} ORDER BY near DESC, key LIMIT ?4", (wanted, *scanned, NEAREST_MAX)))
+        found += [row for run in runs for row in db.execute(sql, (wanted, *run))]
+    else:
+        sql = "SELECT key, value FROM vector WHERE key >= ? AND key < ? AND length(value) = ?"
+        cosine, likely = _make_cosine(wanted), _find_likely(db.execute(sql, (*scanned, len(wanted))), wanted)
+        nearest = sorted(((key, cosine(value)) for key, value in likely), key=lambda row: (-row[1], row[0]))
+        found = nearest[:NEAREST_MAX]
+        found += [(key, cosine(value)) for run in runs for key, value in db.execute(sql, (*run, len(wanted)))]
+    scored = {int(key) - mark.key(0): round(float(near), 6) for key, near in found if near is not None}
     return {place: scored[place] for place in sorted(scored) if scored[place] > 0}
 
 
-def _find_cosine(*vectors: Any) -> float:
-    """Return the cosine of two vectors of one byte per dimension."""
-    a, b = (array("b", vector) for vector in vectors)
-    return float(sum(map(mul, a, b)) / (math.sqrt(sum(map(mul, a, a)) * sum(map(mul, b, b))) or 1.0))
+def _find_likely(rows: Iterable[tuple[Any, ...]], wanted: bytes) -> list[tuple[Any, ...]]:
+    """Return the vectors whose signs differ least from those of the sought one: one step for a whole vector."""
+    signs = int.from_bytes(b"\x80" * len(wanted))
+    sought = int.from_bytes(wanted) & signs
+    return nsmallest(LIKELY_MAX, rows, key=lambda row: (int.from_bytes(row[1]) & signs ^ sought).bit_count())
+
+
+def _make_cosine(wanted: bytes) -> Callable[[bytes], float]:
+    """Return a function that compares a vector of one byte per dimension with the sought one."""
+    sought = array("b", wanted)
+    length = math.sqrt(sum(map(mul, sought, sought)))
+
+    def cosine(value: bytes) -> float:
+        other = array("b", value)
+        product, square = sum(map(mul, sought, other)), sum(map(mul, other, other))
+        return float(product / (length * math.sqrt(square) or 1.0))
+
+    return cosine
 
 
 def quantise(vector: Sequence[float]) -> bytes:

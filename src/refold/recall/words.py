@@ -116,6 +116,7 @@ _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "sev
 _NEAR = {
     "today": 0, "yesterday": 1, "the day before yesterday": 2, "今天": 0, "昨天": 1, "前天": 2, "昨晚": 1,
 }  # fmt: skip
+_JOINT = lazy_regex(r"[,:@]+")
 _NEAR_WORD = lazy_regex("|".join(sorted(_NEAR, key=len, reverse=True)), re.I)
 _LAST_DAY = lazy_regex(rf"\b(?:last|on|this past) ({'|'.join(_DAYS)})\b", re.I)
 _LAST_DAY_ZH = lazy_regex(r"上(?:周|星期|个星期|礼拜)([一二三四五六日天])")
@@ -350,7 +351,7 @@ def _split(compound: str) -> tuple[str, ...]:
     parts = [lowered]
     if len(lowered) > 2:
         # path:12, host/path, user@host, key:value: each piece between the joints is a name of its own.
-        parts += (segments := re.split(r"[,:@]+", lowered))
+        parts += (segments := _JOINT.split(lowered))
         parts += (component for segment in segments if "/" in segment for component in segment.split("/"))
     for part in parts:
         if part and not part.isalpha():

@@ -117,7 +117,7 @@ def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
     names = [name for name in name_distances() if any(name in tally.by_distance for tally in tallies)]
     if not names:
         return '<p class="soft">No call of these sessions uses a value from an earlier message.</p>'
-    groups = {name: {tally.preset: _pair(tally.by_distance.get(name)) for tally in tallies} for name in names}
+    groups = {name: {tally.preset: tally.by_distance.get(name) for tally in tallies} for name in names}
     intro = (
         '<p class="soft">Values that a call took from an earlier result or user message. Full colour: verbatim in '
         "view. Pale: not in view, but recall shows it among its first ten answers when asked for it.</p>"
@@ -131,30 +131,23 @@ def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
     )
 
 
-def _pair(probed: Probed | None) -> tuple[float, float] | None:
-    if probed is None or probed.view_percent is None or probed.found_percent is None:
-        return None
-    return probed.view_percent, probed.found_percent
-
-
 def _write_session(report: ReplayReport, session: Session) -> str:
     records = [record for record in report.records if record.session == session.id]
-    curves = [_curve(record) for record in records]
+    curves = []
+    for record in records:
+        marks, waits = {}, {}
+        for at, request in enumerate(record.requests):
+            if request.stages:
+                freed = f"{request.tokens_freed:,} tokens less"
+                marks[at] = f"{record.preset}, request {at + 1}: {freed}. {request.reason}"
+            if request.reason.is_a(because.WAIT):  # A reason for waiting is worth a note, too.
+                waits[at] = str(request.reason)
+        tokens = tuple(float(request.tokens) for request in record.requests)
+        curves.append(Curve(record.preset, tokens, marks, waits))
     limit = max((record.window for record in records), default=0)
     title = f"{session.id}: {max((record.tokens for record in records), default=0):,} tokens"
     chart = draw_curves(curves, limit=limit, title=title)
     return f"<h3>{escape(title)}</h3>\n{chart}\n{_write_decisions(records)}"
-
-
-def _curve(record: SessionRecord) -> Curve:
-    marks = {
-        at: f"{record.preset}, request {at + 1}: {request.tokens_freed:,} tokens less. {request.reason}"
-        for at, request in enumerate(record.requests)
-        if request.stages
-    }
-    # A reason for waiting is worth a note, too.
-    waits = {at: str(request.reason) for at, request in enumerate(record.requests) if request.reason.is_a(because.WAIT)}
-    return Curve(record.preset, tuple(float(request.tokens) for request in record.requests), marks, waits)
 
 
 def _write_decisions(records: Iterable[SessionRecord]) -> str:
@@ -239,8 +232,8 @@ def draw_stacks(bars: Mapping[str, Mapping[str, float]], *, title: str) -> str:
     return _wrap(lines, title, height)
 
 
-def draw_groups(groups: Mapping[str, Mapping[str, tuple[float, float] | None]], *, title: str) -> str:
-    """Draw percentages in pairs: for each group one column per preset, full as far as the first, pale to the second."""
+def draw_groups(groups: Mapping[str, Mapping[str, Probed | None]], *, title: str) -> str:
+    """Draw one column per preset in each group: full up to the share in view, pale up to the share found."""
     lines = [_draw_heights(100.0, "%"), _name_axis("messages between source and use")]
     wide = (WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
     for at, (name, columns) in enumerate(groups.items()):
@@ -248,10 +241,10 @@ def draw_groups(groups: Mapping[str, Mapping[str, tuple[float, float] | None]], 
         each = wide * 0.8 / max(1, len(columns))
         label = f'x="{_round(start + wide * 0.4)}" y="{HEIGHT - _BOTTOM + 17}" text-anchor="middle"'
         lines.append(f'<text class="note" {label}>{escape(name)}</text>')
-        for number, (preset, pair) in enumerate(columns.items()):
-            if pair is None:
+        for number, (preset, probed) in enumerate(columns.items()):
+            if probed is None or probed.view_percent is None or probed.found_percent is None:
                 continue
-            seen, found = pair
+            seen, found = probed.view_percent, probed.found_percent
             tip = f"{preset}, {name} messages: {seen:.1f}% in view, {found:.1f}% in view or found by recall"
             place = f'x="{_round(start + number * each)}" width="{_round(each * 0.86)}"'
             if found > seen:

@@ -23,12 +23,12 @@ import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from refold.budget.economics import BilledRequest, Charge, Tariff, charge_ask, charge_request, sum_charges
+from refold.config import CompressionConfig
 from refold.conversation.message import Message, Part
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.turn import find_turns, newest_step
@@ -36,14 +36,9 @@ from refold.conversation.view import Item
 from refold.errors import RefoldError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
-from refold.ledger.align import chain_tail
-from refold.ledger.codec import dump_json
-from refold.ledger.port import index_path
-from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
+from refold.manager import ContextCompressionManager
 from refold.readers.session import Probe, Session
-from refold.recall.options import RecallOptions
-from refold.recall.recall import Recall
 from refold.stages.extract.values import find_values
 
 # A tool call that reads something again, in output tokens.
@@ -52,7 +47,6 @@ VALUE_CHARS_MIN = 4
 PROBES_MAX = 5_000
 HITS_MAX = 10
 _SESSION = "replayed"
-_NOW = 1.0
 RUN_WORDS = 10
 _CHINESE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
@@ -138,9 +132,6 @@ class SessionRecord:
         """Return what reading again cost in the whole session; with ``charge`` it makes the whole bill."""
         return math.fsum(request.charge_rereads(tariff) for request in self.requests)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> SessionRecord:
         requests = tuple(
@@ -199,57 +190,26 @@ def add_probes(session: Session) -> Session:
 
 
 class RecallCheck:
-    """Searches one session as far as it has come. ``messages`` is all of it; what lies ahead is never searched."""
+    """Searches one session as far as it has come; messages ahead are never searched."""
 
     def __init__(self, messages: Sequence[Message], wire: str) -> None:
-        self._messages = messages
-        self._wire = wire
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._recall: Recall | None = None
-        self._stored = 0
-        self._last_id = ""
+        self._messages, self._wire, self._stored = messages, wire, 0
+        self._folder = tempfile.TemporaryDirectory(prefix="refold-replay-")
+        config = CompressionConfig(ladder=(), recall={"embeddings": "off"})
+        ledger = SqliteLedger(Path(self._folder.name) / "replay.db", synchronous="off")
+        self._manager = ContextCompressionManager(config, self._folder.name, ledger=ledger)
 
-    def __enter__(self) -> RecallCheck:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._recall is not None:
-            self._recall.close()
-            self._recall.ledger.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+    def close(self) -> None:
+        self._manager.close()
+        self._manager.ledger.close()
+        self._folder.cleanup()
 
     def finds(self, value: str, before: int) -> bool:
         """Tell whether one of the first ten answers shows the value verbatim."""
-        recall = self._catch_up(before)
-        return any(value in hit.text for hit in recall.recall(_SESSION, value, HITS_MAX))
-
-    def _catch_up(self, before: int) -> Recall:
-        recall = self._recall or self._open()
-        new = self._messages[self._stored : before]
-        if new:
-            ledger = recall.ledger
-            links = chain_tail(self._last_id, [message.digest for message in new], self._stored)
-            stored = [
-                StoredMessage(
-                    link.id, link.parent, message.digest, message.role, dump_json(message.raw), created_at=_NOW
-                )
-                for link, message in zip(links, new, strict=True)
-            ]
-            splice = Splice(self._stored, self._stored, tuple(link.id for link in links))
-            version = ledger.read_path(_SESSION).version
-            ledger.append(_SESSION, stored, [splice], version=version, now=_NOW)
-            self._stored, self._last_id = before, links[-1].id
-        return recall
-
-    def _open(self) -> Recall:
-        self._folder = tempfile.TemporaryDirectory(prefix="refold-replay-")
-        path = Path(self._folder.name) / "replay.db"
-        ledger = SqliteLedger(path, synchronous="off")
-        ledger.open_session(_SESSION, _NOW)
-        ledger.update_session(_SESSION, {"wire": self._wire}, _NOW)
-        self._recall = Recall(ledger, index_path(path), RecallOptions(limit=HITS_MAX, embeddings="off"))
-        return self._recall
+        if new := [message.raw for message in self._messages[self._stored : before]]:
+            self._manager.append(_SESSION, new, format=self._wire)
+            self._stored = before
+        return any(value in hit.text for hit in self._manager.recall(_SESSION, value, HITS_MAX))
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: Tarif
         probes_hard=Probed.of([probe for probe in probes if probe.is_hard]),
         by_distance={name: Probed.of(found) for name, found in group_distances(probes).items()},
         by_sort={sort: Probed.of([p for p in probes if p.sort == sort]) for sort in sorted({p.sort for p in probes})},
-        reasons=_count_reasons(requests),
+        reasons=dict(sorted(Counter(request.reason.code for request in requests if request.stages).items())),
         problems=tuple(sorted({record.problem for record in records if record.problem}))[:10],
     )
 
@@ -136,7 +136,8 @@ def group_distances(probes: Iterable[ProbeRecord]) -> dict[str, list[ProbeRecord
     """Group probes by distance, nearest first, without empty groups."""
     groups: dict[str, list[ProbeRecord]] = {name: [] for name in name_distances()}
     for probe in probes:
-        groups[_name_distance(probe.distance)].append(probe)
+        at = sum(probe.distance > high for high in DISTANCES)
+        groups[name_distances()[at]].append(probe)
     return {name: found for name, found in groups.items() if found}
 
 
@@ -146,19 +147,8 @@ def name_distances() -> list[str]:
     return [*(f"{low}-{high}" for low, high in zip(lows, DISTANCES, strict=False)), f">{DISTANCES[-1]}"]
 
 
-def _name_distance(distance: int) -> str:
-    at = next((at for at, high in enumerate(DISTANCES) if distance <= high), len(DISTANCES))
-    return name_distances()[at]
-
-
 def _share(requests: Sequence[RequestRecord], is_good: Callable[[RequestRecord], bool]) -> Share:
     return Share(sum(is_good(request) for request in requests), len(requests))
-
-
-def _count_reasons(requests: Sequence[RequestRecord]) -> dict[str, int]:
-    """Count what made a preset act, by the reason's code."""
-    counts = Counter(request.reason.code for request in requests if request.stages)
-    return dict(sorted(counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,24 +213,21 @@ class ReplayReport:
             info = model_info(name)
             counter = counter_for(info.name or None)
             if not info.is_known:
-                shown = (
-                    Sentence("the model {name!r} is not known", name=name) if name else Sentence("no model is named")
+                shown = Sentence("no model is named")
+                if name:
+                    shown = Sentence("the model {name!r} is not known", name=name)
+                assumed = Sentence(
+                    "{shown}: a window of {window:,} tokens is assumed, and no prompt cache",
+                    shown=shown,
+                    window=info.window,
                 )
-                notes.append(
-                    Sentence(
-                        "{shown}: a window of {window:,} tokens is assumed, and no prompt cache",
-                        shown=shown,
-                        window=info.window,
-                    )
-                )
+                notes.append(assumed)
             if not counter.is_exact:
-                notes.append(
-                    Sentence(
-                        "tokens for {name!r} are an estimate that may be {margin:.0%} too low",
-                        name=name,
-                        margin=counter.margin,
-                    )
+                margin = counter.margin
+                estimated = Sentence(
+                    "tokens for {name!r} are an estimate that may be {margin:.0%} too low", name=name, margin=margin
                 )
+                notes.append(estimated)
         if any(not session.times for session in self.sessions):
             notes.append(Sentence("recordings without times: the cache is assumed to be warm"))
         if any(not session.tools and session.system is None for session in self.sessions):

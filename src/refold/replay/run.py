@@ -15,7 +15,8 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from refold import __version__
@@ -89,9 +90,11 @@ def replay_session(
     budget = make_budget(measured)
     room = PolicyRoom(lens, measured.fixed_tokens, budget, tariff)
     policy = make_policy(room)
-    with RecallCheck(measured.messages, session.format) as check:
-        asked = check if with_recall and policy.keeps_originals else None
-        replayed = _Replay(session, measured, room, policy, check=asked)
+    with ExitStack() as opened:
+        check = RecallCheck(measured.messages, session.format) if with_recall and policy.keeps_originals else None
+        if check is not None:
+            opened.callback(check.close)
+        replayed = _Replay(session, measured, room, policy, check=check)
         replayed.run()
     return SessionRecord(
         session=session.id,
@@ -363,7 +366,7 @@ def _run_some(jobs: Sequence[ReplayJob], left: Sequence[int], processes: int) ->
 
 def _keep(path: Path, key: str, record: SessionRecord) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"key": key, "record": record.to_dict()}) + "\n")
+        file.write(json.dumps({"key": key, "record": asdict(record)}) + "\n")
 
 
 def _read_kept(path: Path) -> dict[str, SessionRecord]:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from refold.conversation import because
-from refold.errors import LedgerError
+from refold.errors import RefoldError
 from refold.llm.choose import name_conversation
 from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
+from refold.patterns import compile_all
 from refold.server.auth import Caller, KeyRing, contains_key, hide_keys
 from refold.server.beacon import PATH as RUNS
 from refold.server.beacon import Beacon, lit, make_beacon
@@ -62,6 +63,8 @@ log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
 # A write that succeeded this recently is not tested again: anybody may ask for /readyz.
 CHECK_S = 1.0
+# A probe waits so long for a gateway that is still compiling what a first fold needs.
+WARM_S = 5.0
 # A ledger that could not be read at the start is tried again after so many seconds.
 LOAD_S = 5.0
 SIDECAR_PATH, CHAT_PATH = "/v1/compress", "/api/chat/compress"
@@ -106,7 +109,6 @@ class Application:
         settings: GatewaySettings | None = None,
         *,
         keys: KeyRing | None = None,
-        make_interface: Callable[[Application], Any] | None = None,
         make_page: Callable[[Application], Any] | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
@@ -130,14 +132,15 @@ class Application:
         self.is_ready = False
         self.is_stopping = False
         self.streams: Counter[str] = Counter()
-        self._make_interface = make_interface
         self._interface: Any = None
         self._making = threading.Lock()
         self.page: Any = make_page(self) if make_page is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._checked_at = float("-inf")
+        self._check: asyncio.Future[None] | None = None
         self._beacon: Beacon | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
 
     @contextmanager
     def announce(self, url: str) -> Iterator[None]:
@@ -147,12 +150,13 @@ class Application:
             yield
 
     async def start(self) -> None:
-        """Open connections, load the vocabulary and known sessions."""
+        """Open connections, load the vocabulary and known sessions; begin to compile what the first fold needs."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(FairThreads())
         self.upstreams.open()
         # Loading a vocabulary holds the interpreter lock: the first request would hold up all others.
         counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
+        self._warming = asyncio.create_task(asyncio.to_thread(compile_all))
         if not await self._load_known():
             self._loading = asyncio.create_task(self._load_later())
 
@@ -160,7 +164,7 @@ class Application:
         """Load known sessions and be ready; return False if the ledger cannot be read."""
         try:
             await self.identities.load(self.manager.ledger, self.settings.sessions_known_max)
-        except LedgerError as error:
+        except RefoldError as error:  # A damaged file may also show as values that cannot be read.
             self.preparer.reporter.note_written(error)
             log.error("the ledger cannot be read", extra={"fields": {"said": str(error)[:300]}})
             return False
@@ -179,6 +183,8 @@ class Application:
         self.is_ready, self.is_stopping = False, True
         if self._loading is not None:
             self._loading.cancel()
+        if self._warming is not None:
+            await self._warming
         if self.page is not None:
             await self.page.stop()
         await self.preparer.drain()
@@ -311,10 +317,7 @@ class Application:
         await send({"type": "http.response.body", "body": b""})
 
     def _is_from_here(self, headers: Any) -> bool:
-        """Tell whether a request was sent to this machine by name, and not by a page of another site.
-
-        Without keys a web page must not reach us, neither by a name that points here nor from another local port.
-        """
+        """Tell whether a request is for this machine by name, and not from a page of another site."""
         host, origin = find_header(headers, b"host"), find_header(headers, b"origin")
         name = _find_name(host)
         if name is None or name not in {*_LOCAL_NAMES, self.settings.host}:
@@ -358,11 +361,9 @@ class Application:
         """Return the interface, made on first use. Blocks: loading the framework takes a second."""
         with self._making:
             if self._interface is None:
-                if self._make_interface is None:
-                    from refold.server.api.interface import make_interface
+                from refold.server.api.interface import make_interface
 
-                    self._make_interface = make_interface
-                self._interface = self._make_interface(self)
+                self._interface = make_interface(self)
             return self._interface
 
     async def _probe(self, path: str, scope: Scope, send: Send) -> None:
@@ -385,16 +386,23 @@ class Application:
             await send({"type": "http.response.body", "body": body})
 
     async def _check_ready(self) -> tuple[bool, str]:
-        if not self.is_ready or self.is_stopping:
+        is_warm = self._warming is None or self._warming.done()
+        if self._warming is not None and not is_warm and not self.is_stopping:
+            is_warm = bool((await asyncio.wait((self._warming,), timeout=WARM_S))[0])
+        if not self.is_ready or self.is_stopping or not is_warm:
             is_unread = self.preparer.reporter.problem is not None
             return False, "stopping" if self.is_stopping else "the ledger cannot be read" if is_unread else "starting"
         now = time.monotonic()
         if now - self._checked_at < CHECK_S and self.preparer.reporter.problem is None:
             return True, ""
-        self._checked_at = now
+        if self._check is None or self._check.done():
+            # While a ledger does not answer, all who ask wait for one test: each would hold a thread that others need.
+            self._checked_at = now
+            self._check = asyncio.ensure_future(asyncio.to_thread(self.manager.check_ledger))
+            self._check.add_done_callback(lambda check: check.cancelled() or check.exception())
         try:
             async with asyncio.timeout(5):
-                await asyncio.to_thread(self.manager.check_ledger)
+                await asyncio.shield(self._check)
         except Exception as error:  # noqa: BLE001 - whatever it is, we are not ready
             self.preparer.reporter.note_written(error)
             return False, f"the ledger cannot be written ({type(error).__name__})"

@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from refold.conversation.message import frozen
 from refold.errors import ConfigError
 from refold.offload import lock_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
@@ -43,7 +45,7 @@ class StoredKey:
     created_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caller:
     """The caller. ``drop`` names the headers that contain a gateway key and must not go upstream."""
 
@@ -76,7 +78,7 @@ class KeyRing:
     def identify(self, headers: Headers) -> Caller | None:
         """Return the caller; None if a key is required and no valid one was sent."""
         drop: frozenset[bytes] = frozenset()
-        if contains_key(b"\n".join([part for header in headers for part in header])):  # Most requests have none.
+        if contains_key(b"\n".join(chain.from_iterable(headers))):  # Most requests have none.
             drop = frozenset(name for name, value in headers if contains_key(value) or contains_key(name))
         if not self.is_required:
             return Caller("", drop)

@@ -1,9 +1,8 @@
 """The file by which programs on this machine find a workspace's running gateway.
 
-A gateway writes it when it starts and removes it when it ends. A killed gateway leaves it behind, and by then another
-program may have the port, so the file alone proves nothing. ``find_running`` asks the address for a proof that only
-the writer of the file can give, and that holds for this folder alone: a copy of the folder has the file, too. Clients
-send their provider's keys to that address, so anything doubtful counts as no gateway.
+A gateway writes it when it starts and removes it when it ends. A killed gateway leaves it behind, and another program
+may have the port by then. So ``find_running`` asks the address for a proof that only the writer of the file can give,
+for this folder alone. Clients send their provider's keys to that address: anything doubtful counts as no gateway.
 """
 
 from __future__ import annotations

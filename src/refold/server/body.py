@@ -1,11 +1,8 @@
 """A request's JSON body: reading its messages, hashing them, and finding where they are in the bytes.
 
-The gateway sends untouched messages upstream byte for byte, so it needs offsets as well as values. Offsets are found by
-a JSON scanner over the bytes decoded as Latin-1: one character is one byte, and JSON's own syntax is ASCII. A body that
-cannot be read passes through unchanged, and the upstream reports what is wrong with it.
-
-A parser holds the interpreter lock for as long as its input is long: large bodies are read in a worker process
-(``worker.py``).
+The gateway sends untouched messages upstream byte for byte, so it needs offsets as well as values. A JSON scanner finds
+them in the bytes decoded as Latin-1: one character is one byte, and JSON's own syntax is ASCII. A body that cannot be
+read passes through unchanged, and the upstream reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,12 +14,13 @@ import operator
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 
 from refold.conversation import because
+from refold.conversation.message import frozen
 from refold.conversation.reason import Reason
 from refold.errors import FormatError
 from refold.formats import digest_message
@@ -33,21 +31,30 @@ from refold.server.wires import Wire
 _SAME_DIGIT = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
 _SYSTEM_ROLES = frozenset(("system", "developer"))
+# A 32 MB body of an agent has about half as many values. A message is hashed, counted and stored: that costs as much
+# as so many values.
+VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
+_BLOCK = 65_536
+_PROBE = 512
+_GAP = re.compile(r"[ \t\n\r]*")
+_BYTES_GAP = re.compile(rb"[ \t\n\r]*")
+_scan = json.JSONDecoder(strict=False).raw_decode
 
 
 class Unreadable(Exception):
     """The body cannot be compressed; ``reason`` says why."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.code)
-        self.reason = reason
+    @property
+    def reason(self) -> Reason:
+        made: Reason = self.args[0]
+        return made
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadRequest:
     """A parsed request. ``digests`` and ``replies`` leave out leading system messages.
 
-    Its first ``known`` messages were not parsed: they are those of the previous request; ``messages`` follow them.
+    The first ``known`` messages are those of the previous request and were not parsed; ``messages`` follow them.
     """
 
     wire: Wire
@@ -181,7 +188,7 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: boo
         raise Unreadable(because.NO_MESSAGES())
     try:
         lead = 0 if is_tail else _count_lead(messages)
-        digests = [digest_message(message, None, "message") for message in messages]
+        digests = [digest_message(message) for message in messages]
         replies = tuple([_is_reply(message) for message in messages[lead:]])
     except (FormatError, AttributeError, TypeError):
         raise Unreadable(because.UNREADABLE_MESSAGE()) from None
@@ -194,7 +201,10 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: boo
         replies=replies,
         lead=lead,
         lead_digests=tuple(digests[:lead]),
-        system_digest=_digest_system(parsed.get(wire.system) if wire.system else None, digests[:lead]),
+        # Of a tail, ``follow`` computes it.
+        system_digest=""
+        if is_tail
+        else _digest_system(parsed.get(wire.system) if wire.system else None, digests[:lead]),
         model=model if isinstance(model, str) else "",
     )
 
@@ -235,17 +245,7 @@ def _digest_system(system: object, lead: Sequence[str]) -> str:
     return hashlib.blake2b(stated, digest_size=16).hexdigest()
 
 
-# A 32 MB body of an agent has about half as many values. A message is hashed, counted and stored: that costs as much
-# as so many values.
-VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
-_BLOCK = 65_536
-_PROBE = 512
-_GAP = re.compile(r"[ \t\n\r]*")
-_BYTES_GAP = re.compile(rb"[ \t\n\r]*")
-_scan = json.JSONDecoder(strict=False).raw_decode
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Places:
     """Offsets of a body's messages: ``start`` of the array's content, ``spans`` of each message."""
 
@@ -258,13 +258,16 @@ class Places:
         """The offset at which the last message ends."""
         return self.spans[-1][1] if self.spans else self.start
 
+    def is_in(self, body: bytes) -> bool:
+        """Tell whether another body begins with all of these messages."""
+        return body.startswith(memoryview(self.body)[: self.spans[-1][1]])  # A memoryview copies nothing.
+
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body shares at its beginning, byte for byte."""
         spans = self.spans
         if not spans:
             return 0
-        # Comparing bytes with a memoryview copies neither; most requests extend everything known.
-        if body.startswith(memoryview(self.body)[: spans[-1][1]]):
+        if self.is_in(body):
             return len(spans)
         first = spans[0][1]
         probe = slice(max(0, first - _PROBE), first)

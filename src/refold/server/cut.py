@@ -45,8 +45,7 @@ _ELEMENT_CHARS, _ELEMENTS_MIN, _ELEMENTS_MAX = 16, 16, 1_000
 class SmallerBody:
     """A request made to fit. ``written`` is its new body; None if it goes upstream unchanged.
 
-    ``over`` has its tokens and the budget if not even its smallest form fits. ``made`` are its edits, where they are
-    known.
+    ``over`` has its tokens and the budget if not even its smallest form fits; ``made`` are its edits, if known.
     """
 
     written: bytes | None = field(repr=False)
@@ -115,10 +114,7 @@ def cut_down(wire: Wire, body: bytes, config: CompressionConfig, limits: Limits)
 def trim(
     wire: Wire, body: bytes, config: CompressionConfig, limits: Limits = NO_LIMITS, *, tokens_max: int = 0
 ) -> SmallerBody:
-    """Return the newest part of a request by sizes alone: within its budget, and within ``tokens_max`` if given.
-
-    The last resort: tokens are estimated from samples of the text.
-    """
+    """Return the newest part of a request, estimated by samples: within its budget, and ``tokens_max`` if given."""
     whole = parse_json(body)
     counter = counter_for(_read_model(whole), config.tokenizer)
     room = limit_config(config, limits).budget(model_info(_read_model(whole)), counter.margin).hard
@@ -148,8 +144,7 @@ def _list_messages(given: Any) -> list[Any]:
 
 
 def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
-    """Return leading system messages, the first user message and the newest messages within a limit, long strings in
-    them shortened.
+    """Return leading system messages, the first user message and the newest messages, shortened, within a limit.
 
     The newest part begins with a user message, if need be the last one before it, and never with a tool result.
     """
@@ -188,10 +183,7 @@ def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:
 
 
 def shorten(value: Any, chars_max: int) -> Any:
-    """Return a value with long strings, lists and objects cut in the middle, so that it stays near a size.
-
-    What lies in an element gets only its share of the size: nesting does not multiply it.
-    """
+    """Return a value with long strings, lists and objects cut in the middle, so that it stays near a size."""
     if isinstance(value, str):
         half = max(_PIECE_CHARS_MIN, chars_max) // 2
         if len(value) <= 2 * half:

@@ -1,8 +1,8 @@
 """Preparing a request when the ledger fails or preparing takes too long.
 
 A request that fits passes through unchanged. Any other is compressed in memory, without a model, under the edits that
-the session already had; a large one is cut down by sizes first, in a worker process. If that fails, too, only its
-newest part is sent: never more than the last view that the upstream accepted.
+the session had; a large one is cut down by sizes first, in a worker process. If that fails, too, only its newest part
+is sent: never more than the last view that the upstream accepted.
 """
 
 from __future__ import annotations
@@ -95,10 +95,7 @@ class Fallback:
         return _take(original, result, reason)
 
     async def _trim(self, original: Outgoing, wire: Wire, limits: Limits, why: str, *, tokens_max: int = 0) -> Outgoing:
-        """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``.
-
-        It has threads of its own: those of the loop may all be busy with requests that took too long.
-        """
+        """Return the newest part of a request by sizes alone, made in threads that no slow request occupies."""
         work = partial(trim, wire, original.body, self._manager.config, limits, tokens_max=tokens_max)
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -63,8 +63,7 @@ class Exchange:
     """State of one request in flight.
 
     ``coded`` is the body as the client compressed it, and decoded. ``whole`` is a Responses request with the whole
-    conversation in it; ``chained`` is set if the client sent only what is new. ``answers`` has more than one element if
-    the gateway ran recall calls.
+    conversation in it; ``chained`` is set if the client sent only what is new. ``answers`` are several after a recall.
     """
 
     asked: Asked
@@ -104,6 +103,7 @@ class Gateway:
         self._metrics = metrics
         self._chains = Chains(preparer.manager.ledger, sessions_max=settings.sessions_known_max)
         self.requests = 0
+        metrics.in_flight.set_function(lambda: self.requests)
         self._by_tenant: Counter[str] = Counter()
 
     async def serve(self, asked: Asked, receive: Receive, send: Send) -> None:
@@ -121,6 +121,7 @@ class Gateway:
                 await self._serve_limited(exchange, path, receive, send)
         finally:
             self._preparer.leave(exchange.outgoing)
+            self._metrics.count_passage(exchange)
             log_request(exchange)
 
     @contextmanager
@@ -168,16 +169,14 @@ class Gateway:
                 if not exchange.has_begun:
                     await self._refuse(exchange, send, 408, "the request did not arrive in time")
             except BrokenOff as broken:
-                exchange.problem = broken.reason
+                exchange.problem = str(broken)
             except TookTooLong:
                 exchange.problem = "it took longer than gateway.request_s_max"
                 if not exchange.has_begun:
                     await self._refuse(exchange, send, 504, "the upstream did not answer in time")
             except BodyTooLarge:
-                limit = self._settings.body_bytes_max
-                await self._refuse(
-                    exchange, send, 413, f"the request is larger than the gateway takes: {limit:,} bytes"
-                )
+                too_large = f"the request is larger than the gateway takes: {settings.body_bytes_max:,} bytes"
+                await self._refuse(exchange, send, 413, too_large)
             except (FormatError, ProviderError) as error:
                 await self._refuse(exchange, send, error.http_status, str(error))
 

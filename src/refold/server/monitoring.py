@@ -12,7 +12,7 @@ import time
 from collections import Counter as Sum
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # A client makes up the ids of runs: only so many are kept, and so many sessions of each.
 RUNS_MAX, RUN_SESSIONS_MAX = 256, 200
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+log = logging.getLogger("refold.server")
+_TEXT_MAX = 200
 
 
 @dataclass(slots=True)
@@ -42,7 +44,6 @@ class RunCounts:
     sessions: dict[str, int] = field(default_factory=dict)
 
     def add(self, outgoing: Outgoing) -> None:
-        """Count a finished request."""
         self.requests += 1
         if outgoing.tokens_after:
             self.tokens_before += outgoing.tokens_before
@@ -88,28 +89,11 @@ class Metrics:
         """Return the counts of a tenant's run; zeros if it asked for nothing."""
         return self._runs.get((tenant, run)) or RunCounts()
 
-    @contextmanager
-    def follow(self, exchange: Exchange) -> Iterator[None]:
-        """Count a request from its beginning to its end, however it ends."""
-        self.in_flight.inc()
-        try:
-            if self.telemetry is None:
-                yield
-            else:
-                names = ("traceparent", "tracestate")
-                with self.telemetry.span_request({name: exchange.asked.header(name) for name in names}) as span:
-                    try:
-                        yield
-                    finally:
-                        name, attributes = describe_passage(exchange)
-                        seconds = time.perf_counter() - exchange.started
-                        self.telemetry.finish_request(span, name, attributes, seconds)
-        finally:
-            self.in_flight.dec()
-            self.count_passage(exchange)
+    def follow(self, exchange: Exchange) -> AbstractContextManager[None]:
+        """Return the span of a request; it does nothing without OpenTelemetry."""
+        return _NO_SPAN if self.telemetry is None else _follow(self.telemetry, exchange)
 
     def count_passage(self, exchange: Exchange) -> None:
-        """Count a finished request."""
         outgoing = exchange.outgoing
         wire = exchange.wire.name if exchange.wire else "other"
         status = f"{exchange.status // 100}xx" if exchange.status else "none"
@@ -135,10 +119,23 @@ class Metrics:
                 self._runs.popitem(last=False)
 
     def write(self) -> bytes:
-        """Return all metrics as text."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
+
+
+_NO_SPAN = nullcontext()
+
+
+@contextmanager
+def _follow(telemetry: Telemetry, exchange: Exchange) -> Iterator[None]:
+    names = ("traceparent", "tracestate")
+    with telemetry.span_request({name: exchange.asked.header(name) for name in names}) as span:
+        try:
+            yield
+        finally:
+            name, attributes = describe_passage(exchange)
+            telemetry.finish_request(span, name, attributes, time.perf_counter() - exchange.started)
 
 
 def describe_passage(exchange: Exchange) -> tuple[str, dict[str, Any]]:
@@ -186,15 +183,10 @@ def _describe_answers(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-log = logging.getLogger("refold.server")
-_TEXT_MAX = 200
-
-
 class JsonLines(logging.Formatter):
     """Writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         fields: dict[str, Any] = getattr(record, "fields", {})
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
@@ -244,7 +236,6 @@ class StandardErrorHandler(logging.StreamHandler[TextIO]):
     """Writes to what standard error is now: a program that runs a gateway may replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
         self.stream = sys.stderr
         super().emit(record)
 
@@ -253,15 +244,10 @@ def set_up_logs(level: str = "info") -> None:
     """Send the gateway's log to standard error, and silence the HTTP server's own: it would log addresses and paths."""
     handler = StandardErrorHandler()
     handler.setFormatter(JsonLines())
-    log.handlers[:] = [handler]
-    log.setLevel(level.upper())
-    log.propagate = False
-    # An export that fails is worth a line; everything else goes on as before.
-    exports = logging.getLogger("opentelemetry")
-    exports.handlers[:] = [handler]
-    exports.propagate = False
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp", "asyncio"):
-        other = logging.getLogger(name)
-        other.handlers[:] = [handler]
-        other.setLevel(logging.CRITICAL)
-        other.propagate = False
+    # An export to OpenTelemetry that fails is worth a line.
+    levels: dict[str, int | str] = {log.name: level.upper(), "opentelemetry": logging.NOTSET}
+    levels |= dict.fromkeys(("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp", "asyncio"), logging.CRITICAL)
+    for name, wanted in levels.items():
+        logger = logging.getLogger(name)
+        logger.handlers[:], logger.propagate = [handler], False
+        logger.setLevel(wanted)

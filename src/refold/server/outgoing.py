@@ -1,8 +1,7 @@
 """The request that goes upstream, and the record of what its answer cost.
 
-``Outgoing`` holds the client's own bytes, or those bytes with other messages in them. ``Reporter`` hands usage back to
-the manager: with the session's next request, or in a thread if none follows soon. A report describes the context that
-was prepared last; one that arrives after another request was prepared is dropped, because it would spoil calibration.
+``Reporter`` hands usage back to the manager: with the session's next request, or in a thread if none follows soon. A
+report that arrives after another request was prepared is dropped, because it would spoil calibration.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
-from refold.errors import LedgerError, RefoldError
+from refold.errors import LedgerError, RefoldError, SessionNotFound
 from refold.ledger.records import Event
 from refold.llm.choose import GATEWAY
 from refold.llm.errors import find_overflow
@@ -37,16 +36,21 @@ if TYPE_CHECKING:
     from refold.server.overflow import Limits
     from refold.server.request_memory import Continued
 
+log = logging.getLogger("refold.server")
+WAIT_S = 5.0
+# An agent's next request often follows at once; then one transaction stores both.
+LINGER_S = 0.1
+# Events that wait for a ledger that cannot be written.
+EVENTS_MAX = 1_000
+
 
 @dataclass(slots=True)
 class Outgoing:
     """The request that goes upstream. ``session`` is None for a request that passes through.
 
-    ``held`` is a request that is stored and passes through because the provider holds part of it: it has a session, but
-    no ``request``.
-
-    ``is_over``: it is the smallest possible context and still over the budget. ``output``: the ``max_tokens`` that the
-    client asked for, and the lowered value.
+    ``held`` is a request that is only stored, because the provider holds part of it: it has a session, but no
+    ``request``. ``is_over``: the smallest possible context is still over the budget. ``output``: the client's
+    ``max_tokens``, and the lowered value.
     """
 
     body: bytes = field(repr=False)
@@ -84,8 +88,7 @@ class Outgoing:
 
 
 def find_pieces(items: Sequence[Item], request: ReadRequest) -> list[int | object] | None:
-    """Return a view as indexes into the client's request and objects that compression made; None if an item cannot be
-    matched with one of the client's messages."""
+    """Return a view as indexes into the client's messages and objects that compression made; None if one is missing."""
     digests = (*request.lead_digests, *request.digests)
     pieces: list[int | object] = []
     at = 0
@@ -118,8 +121,8 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
 class Attempt:
     """One attempt to prepare a request: its session, the limits it must fit, and the client's bytes.
 
-    ``continued`` is set if it extends a remembered request. ``due``: what earlier answers cost, to be stored with it.
-    ``ticket`` is set once its new messages are being stored.
+    ``continued`` is set if it extends a remembered request, ``ticket`` once its new messages are being stored. ``due``:
+    usage of earlier answers, to be stored with it.
     """
 
     session: KnownSession
@@ -186,14 +189,6 @@ class Attempt:
         )
 
 
-log = logging.getLogger("refold.server")
-WAIT_S = 5.0
-# An agent's next request often follows at once; then one transaction stores both.
-LINGER_S = 0.1
-# Events that wait for a ledger that cannot be written.
-EVENTS_MAX = 1_000
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerProblem:
     """The ledger could not be written since then; requests are served without storing them."""
@@ -203,10 +198,7 @@ class LedgerProblem:
 
 
 class Reporter:
-    """Records what answers cost and what failed.
-
-    ``problem`` is set while the ledger cannot be written. An event that cannot be stored is kept until it can be.
-    """
+    """Records what answers cost and what failed; ``problem`` is set while the ledger cannot be written."""
 
     def __init__(self, manager: ContextCompressionManager) -> None:
         self._manager = manager
@@ -220,7 +212,7 @@ class Reporter:
         """Note that the ledger was written, or the error that prevented it."""
         if error is None:
             self.problem = None
-        elif self.problem is None and isinstance(error, LedgerError):
+        elif self.problem is None and isinstance(error, LedgerError) and not isinstance(error, SessionNotFound):
             self.problem = LedgerProblem(time.time(), str(error)[:300])
 
     def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
@@ -324,10 +316,7 @@ class Reporter:
 def store_held(
     manager: ContextCompressionManager, session: KnownSession, request: ReadRequest, reason: Reason, *, is_new: bool
 ) -> None:
-    """Store a request that passes through, and once per session why. Blocks.
-
-    ``is_new``: it brings only new messages; they go to the end of the session unless they are there already.
-    """
+    """Store a request that passes through, and once per session why. Blocks. ``is_new``: it has only new messages."""
     ledger, wire = manager.ledger, request.wire.name
     digests = (*request.lead_digests, *request.digests)
     if not is_new:

@@ -2,12 +2,8 @@
 
 A refused request is retried up to three times: within the limit that the upstream stated, or halfway between the
 largest accepted size and the refused one; then smaller; then with the smallest possible context. ``max_tokens`` is
-lowered only if the upstream counts it and nothing else helps; a header reports it.
-
-Limits are learned per tenant, upstream and model, and live as long as the process. A stated limit is believed within
-bounds: never below a size that was accepted, nor above the size that was refused. Without a stated limit, accepted and
-refused sizes narrow it down. A refused request that counts less than half of the stated limit here holds something
-that cannot be counted here (a document, say): it says nothing about other requests.
+lowered only if the upstream counts it and nothing else helps; a header reports it. Limits are learned per tenant,
+upstream and model, for as long as the process lives: never below an accepted size, nor above the refused one.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from refold.conversation import because
 from refold.errors import ContextOverflow
@@ -40,6 +36,12 @@ _CLOSE = 0.05
 _ANSWER_SHARE = 6
 # If our count of a refused request is below this share of the stated limit, the count is wrong, not the limit.
 _COUNTED_SHARE = 0.5
+log = logging.getLogger("refold.server")
+RETRIES_MAX = 3
+# Without a stated limit or an accepted size: share of the refused size for the first and the second retry.
+_SHARES = (0.7, 0.5)
+# A shorter answer would be useless.
+_OUTPUT_MIN = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class LimitKey:
+class LimitKey(NamedTuple):
     """A limit belongs to a tenant, an upstream and a model."""
 
     tenant: str
@@ -64,10 +65,7 @@ class LimitKey:
 
 @dataclass(slots=True)
 class Sizes:
-    """What is known of a limit: sizes by our own count, except ``window``, which the upstream stated.
-
-    ``counts_output``: the upstream counts ``max_tokens`` towards its limit.
-    """
+    """What is known of a limit: sizes by our count, the stated ``window``, and whether ``max_tokens`` counts."""
 
     accepted: int = 0
     refused: int = 0
@@ -110,10 +108,7 @@ class LearnedLimits:
             sizes.window = max(sizes.window, tokens) if sizes.window else 0
 
     def note_refused(self, key: LimitKey, tokens: int, overflow: ContextOverflow, output_tokens: int = 0) -> bool:
-        """Record that an upstream refused a request of this size; return whether a limit changed.
-
-        ``output_tokens`` is the request's ``max_tokens``.
-        """
+        """Record that an upstream refused a request of this size and ``max_tokens``; return whether a limit changed."""
         if overflow.is_quoted:
             return False
         sizes = self._need(key)
@@ -129,10 +124,7 @@ class LearnedLimits:
         return before != (sizes.refused, sizes.window, sizes.counts_output)
 
     def find(self, key: LimitKey, output_tokens: int = 0) -> Limits:
-        """Return the limits learned for a key; without a side, the smaller one of both upstreams.
-
-        ``output_tokens`` is the request's ``max_tokens``.
-        """
+        """Return the limits for a key and a ``max_tokens``; without a side, the smaller one of both upstreams."""
         keys = [key] if key.side else [LimitKey(key.tenant, side, key.model) for side in _SIDES]
         found = [self._sizes[one].find_limits(output_tokens) for one in keys if one in self._sizes]
         known = [limits for limits in found if limits.window is not None]
@@ -175,10 +167,7 @@ def _find_reserve_max(window: int) -> int:
 
 
 def limit_exactly(tokens: int, margin: float = 0.0) -> Limits:
-    """Return the limits under which a context of exactly so many tokens, by our count, is the largest that fits.
-
-    With the ``margin`` of an estimating counter it certainly fits; without, the limit may be lower by that margin.
-    """
+    """Return limits under which a context of so many tokens is the largest that fits; ``margin`` is the counter's."""
     return Limits(int(max(1, tokens) * (1.0 + margin)) + 2, 0)
 
 
@@ -187,19 +176,9 @@ def count_room(limits: Limits) -> int:
     return (limits.window or 0) - (limits.reserve or 0)
 
 
-log = logging.getLogger("refold.server")
-
-
 def find_limit_key(session: KnownSession, request: ReadRequest) -> LimitKey:
     """Return the key under which a request's limits are learned."""
     return LimitKey(session.tenant, request.wire.side, request.model)
-
-
-RETRIES_MAX = 3
-# Without a stated limit or an accepted size: share of the refused size for the first and the second retry.
-_SHARES = (0.7, 0.5)
-# A shorter answer would be useless.
-_OUTPUT_MIN = 1_024
 
 
 class OverflowRecovery:
@@ -222,10 +201,7 @@ class OverflowRecovery:
     async def shrink(
         self, outgoing: Outgoing, original: bytes, overflow: ContextOverflow, retry: int
     ) -> Outgoing | None:
-        """Return a smaller request after a refusal, or None. ``original`` is the client's request.
-
-        The provider may have been asked to compact it: that did not help, so refold does.
-        """
+        """Return a smaller request after a refusal, or None. ``original`` is the client's request."""
         held = outgoing.held
         if held is not None and outgoing.reason.code == because.PROVIDER_COMPACTION.code:
             tokens = await asyncio.to_thread(_count, held, self._preparer.manager.config.tokenizer)

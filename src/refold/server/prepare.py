@@ -1,9 +1,8 @@
 """From a client's request to the bytes that go upstream.
 
 A request that extends the previous one by little, with nothing to compress, is prepared in memory on the event loop and
-stored while the upstream works. Blocking work runs in threads; requests of one session take turns in order of arrival.
-If preparing fails, the request still goes through, compressed in memory if it would not fit, and a header and an event
-report it.
+stored while the upstream works. Blocking work runs in threads; requests of one session take turns. If preparing fails,
+the request still goes through, compressed in memory if it would not fit, and a header and an event report it.
 """
 
 from __future__ import annotations
@@ -97,10 +96,7 @@ class Preparer:
         self._in_flight = 0
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes, name: str = "") -> Outgoing:
-        """Return what goes upstream for a request. Raises only for an invalid session name.
-
-        ``name`` is the session's name if the client gives none.
-        """
+        """Return what goes upstream for a request; ``name`` names its session if the client names none."""
         started = time.perf_counter()
         if off := self._find_off(asked):
             return Outgoing(body, off)
@@ -169,8 +165,7 @@ class Preparer:
     async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, *, name: str = "") -> Outgoing:
         """Store a request that passes through because the provider holds part of it; say so once per session.
 
-        A request of a provider's conversation brings only what is new: it is stored in a session of that name. Where
-        the provider is asked to compact, but refused a request as too long, refold has taken over.
+        A request of a provider's conversation brings only what is new and is stored in a session of that name.
         """
         if off := self._find_off(asked):
             return Outgoing(body, off)
@@ -255,10 +250,7 @@ class Preparer:
         return await self._read(session.tenant, request.wire, body)
 
     async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
-        """Prepare a refused request again, under other limits.
-
-        ``original`` is the client's request.
-        """
+        """Prepare a refused request again, under other limits; ``original`` is the client's request."""
         session, request = outgoing.session, outgoing.request
         assert session is not None, "only a prepared request can be prepared again"
         assert request is not None, "only a prepared request can be prepared again"
@@ -295,9 +287,7 @@ class Preparer:
             return None
 
     async def _run_bounded(self, attempt: Attempt) -> Outgoing:
-        """Prepare within the time limit; after that, preparing continues in the background and this request falls
-        back to compression in memory.
-        """
+        """Prepare within the time limit; after it, preparing goes on and the request is compressed in memory."""
         task = asyncio.ensure_future(self._run(attempt))
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
@@ -433,10 +423,7 @@ class Preparer:
         return replace(_describe(prepared), items=items, has_forgotten=FORGOTTEN in row.settings)
 
     def _splice(self, attempt: Attempt, view: PreparedView) -> tuple[Places | None, bytes | None] | None:
-        """Locate a request's messages, and return its bytes with the view in them if the view differs.
-
-        None if the location is ambiguous.
-        """
+        """Return where the messages are, and the bytes with the view if that differs; None if it cannot be done."""
         request, continued = attempt.request, attempt.continued
         if continued is None or view.messages != request.count:
             return None
@@ -466,10 +453,7 @@ class Preparer:
             self._in_flight -= 1
 
     async def settle(self, outgoing: Outgoing, body: bytes) -> None:
-        """Wait until a request's messages are stored; prepare from its whole history if its session has changed.
-
-        ``body`` is the client's request. It has already been sent: only what is reported about it can still change.
-        """
+        """Wait until a sent request's messages are stored; if its session has changed, prepare ``body`` again."""
         ticket, session, request = outgoing.ticket, outgoing.session, outgoing.request
         if ticket is None or ticket.is_stored or session is None or request is None:
             return

@@ -1,8 +1,8 @@
 """Streamed answers that may contain a recall call: what the client sees of them, and how the next one continues them.
 
 Text is relayed as it arrives. From the first tool call on, events are held until the answer ends; if none of the calls
-is ours they are released unchanged. After a recall the held events are dropped, and the events of the next answer get
-the ids and numbers that make them the continuation of what the client has already seen.
+is ours they are released unchanged. After a recall they are dropped, and the events of the next answer get the ids and
+numbers that continue what the client has seen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from refold.patterns import lazy_regex
 from refold.server.body import dump_json
 
 _EVENT_END = lazy_regex(rb"\r\n\r\n|\n\n|\r\r")
+_FINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
 def read_arguments(given: object) -> dict[str, Any]:
@@ -32,6 +33,13 @@ def read_arguments(given: object) -> dict[str, Any]:
 def list_of(value: object) -> list[Any]:
     """Return a list, empty if the value is not one."""
     return value if isinstance(value, list) else []
+
+
+def find_choice(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an object of the first choice of a chat answer: its ``message`` or ``delta``; empty if there is none."""
+    choices = list_of(answer.get("choices"))
+    found = choices[0].get(name) if choices and isinstance(choices[0], dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 class RecallStream(ABC):
@@ -52,16 +60,15 @@ class RecallStream(ABC):
             payload = _read_data(event)
             if payload is not None:
                 self._note(payload)
-                self._is_holding = self._is_holding or self._begins_call(payload) or self._ends(payload)
+                self._is_holding = self._is_holding or self._must_hold(payload)
             elif b"[DONE]" in event:
                 self._is_holding = True
             if self.is_continued and payload is not None:
                 event = self._rewrite(payload)
-            if event and not self._is_holding:
+            if event and payload is not None and not self._is_holding:
                 self._forwarded(payload)
-                out.append(event)
-            elif event:
-                self._held.append(event)
+            if event:
+                (self._held if self._is_holding else out).append(event)
         return b"".join(out)
 
     def release(self) -> bytes:
@@ -92,13 +99,11 @@ class RecallStream(ABC):
     def _note(self, payload: dict[str, Any]) -> None: ...
 
     @abstractmethod
-    def _begins_call(self, payload: dict[str, Any]) -> bool: ...
+    def _must_hold(self, payload: dict[str, Any]) -> bool:
+        """Tell whether an event begins a call or ends the answer."""
 
     @abstractmethod
-    def _ends(self, payload: dict[str, Any]) -> bool: ...
-
-    @abstractmethod
-    def _forwarded(self, payload: dict[str, Any] | None) -> None: ...
+    def _forwarded(self, payload: dict[str, Any]) -> None: ...
 
     @abstractmethod
     def _rewrite(self, payload: dict[str, Any]) -> bytes: ...
@@ -131,7 +136,7 @@ class ChatStream(RecallStream):
 
     def _note(self, payload: dict[str, Any]) -> None:
         self._usage = payload.get("usage") or self._usage
-        delta = _find_delta(payload)
+        delta = find_choice(payload, "delta")
         if isinstance(delta.get("content"), str):
             self._text.append(delta["content"])
         for piece in list_of(delta.get("tool_calls")):
@@ -142,27 +147,18 @@ class ChatStream(RecallStream):
             for name in ("name", "arguments"):
                 call["function"][name] += (piece.get("function") or {}).get(name) or ""
 
-    def _begins_call(self, payload: dict[str, Any]) -> bool:
-        return bool(_find_delta(payload).get("tool_calls"))
+    def _must_hold(self, payload: dict[str, Any]) -> bool:
+        ends = any(isinstance(one, dict) and one.get("finish_reason") for one in list_of(payload.get("choices")))
+        return ends or bool(find_choice(payload, "delta").get("tool_calls"))
 
-    def _ends(self, payload: dict[str, Any]) -> bool:
-        return any(isinstance(one, dict) and one.get("finish_reason") for one in list_of(payload.get("choices")))
-
-    def _forwarded(self, payload: dict[str, Any] | None) -> None:
-        if payload is not None and self._id is None:
-            self._id = payload.get("id")
+    def _forwarded(self, payload: dict[str, Any]) -> None:
+        self._id = payload.get("id") if self._id is None else self._id
 
     def _rewrite(self, payload: dict[str, Any]) -> bytes:
         if self._id is not None:
             payload["id"] = self._id
-            _find_delta(payload).pop("role", None)
+            find_choice(payload, "delta").pop("role", None)
         return b"data: " + dump_json(payload) + b"\n\n"
-
-
-def _find_delta(payload: dict[str, Any]) -> dict[str, Any]:
-    choices = list_of(payload.get("choices"))
-    delta = choices[0].get("delta") if choices and isinstance(choices[0], dict) else None
-    return delta if isinstance(delta, dict) else {}
 
 
 class AnthropicStream(RecallStream):
@@ -208,17 +204,14 @@ class AnthropicStream(RecallStream):
         if isinstance(delta.get("partial_json"), str):
             self._json[at] = self._json.get(at, "") + delta["partial_json"]
 
-    def _begins_call(self, payload: dict[str, Any]) -> bool:
+    def _must_hold(self, payload: dict[str, Any]) -> bool:
         block = payload.get("content_block")
-        return isinstance(block, dict) and block.get("type") == "tool_use"
+        is_call = isinstance(block, dict) and block.get("type") == "tool_use"
+        return is_call or payload.get("type") in ("message_delta", "message_stop")
 
-    def _ends(self, payload: dict[str, Any]) -> bool:
-        return payload.get("type") in ("message_delta", "message_stop")
-
-    def _forwarded(self, payload: dict[str, Any] | None) -> None:
-        kind = payload.get("type") if payload is not None else ""
-        self._has_begun = self._has_begun or kind == "message_start"
-        if payload is not None and kind == "content_block_start":
+    def _forwarded(self, payload: dict[str, Any]) -> None:
+        self._has_begun = self._has_begun or payload.get("type") == "message_start"
+        if payload.get("type") == "content_block_start":
             self._sent = max(self._sent, int(payload.get("index") or 0) + 1)
             block = payload.get("content_block") or {}
             self._has_thought = self._has_thought or "thinking" in str(block.get("type"))
@@ -261,19 +254,15 @@ class ResponsesStream(RecallStream):
         return str(self._id or "")
 
     def _note(self, payload: dict[str, Any]) -> None:
-        if payload.get("type") in ("response.completed", "response.incomplete", "response.failed"):
+        if payload.get("type") in _FINAL:
             self._response = dict(payload.get("response") or {})
 
-    def _begins_call(self, payload: dict[str, Any]) -> bool:
+    def _must_hold(self, payload: dict[str, Any]) -> bool:
         item = payload.get("item")
-        return isinstance(item, dict) and str(item.get("type")).endswith("_call")
+        is_call = isinstance(item, dict) and str(item.get("type")).endswith("_call")
+        return is_call or payload.get("type") in _FINAL
 
-    def _ends(self, payload: dict[str, Any]) -> bool:
-        return payload.get("type") in ("response.completed", "response.incomplete", "response.failed")
-
-    def _forwarded(self, payload: dict[str, Any] | None) -> None:
-        if payload is None:
-            return
+    def _forwarded(self, payload: dict[str, Any]) -> None:
         if payload.get("type") == "response.created":
             self._has_begun = True
             self._id = self._id or (payload.get("response") or {}).get("id")

@@ -1,17 +1,16 @@
 """A recall tool that the gateway adds to requests and answers itself: an agent gets back what was folded away.
 
 The tool is appended to the client's tools from the first request on, so the cached prefix stays the same. When the
-model calls it, the gateway looks the answer up in the session, asks the model again with the result, and relays only
-the final answer: the client never sees the call, and its next request does not contain it. If the model calls the
-client's own tools in the same answer, those calls are dropped and the model repeats them with the result at hand.
-All results of a turn together take a limited number of tokens, and no more than the window has left.
+model calls it, the gateway asks the model again with the result and relays only the final answer: the client never sees
+the call. If the model calls the client's tools in the same answer, it repeats those calls with the result at hand.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import aiohttp
@@ -26,6 +25,7 @@ from refold.server.recall_stream import (
     ChatStream,
     RecallStream,
     ResponsesStream,
+    find_choice,
     list_of,
     read_arguments,
 )
@@ -38,7 +38,7 @@ NAME = "refold_recall"
 ROUNDS_MAX = 3
 # All results of one turn, in tokens; with less than the least of the window left, nothing is shown.
 RESULT_TOKENS_MAX, RESULT_TOKENS_MIN = 4_000, 120
-# A further call of the same answer is told to wait for the next one.
+# How many calls of one answer are answered; the others get the answer to call again.
 CALLS_MAX, PASSAGES_MAX, QUERY_CHARS_MAX = 4, 5, 2_000
 # How the result and its frame may exceed our count.
 ROOM_SHARE = 0.9
@@ -53,6 +53,7 @@ _PARAMETERS = {
     "properties": {"query": {"type": "string"}, "handle": {"type": "string"}, "offset": {"type": "integer"}},
     "additionalProperties": False,
 }
+_FUNCTION = {"name": NAME, "description": _DESCRIPTION, "parameters": _PARAMETERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,14 @@ class TurnRecalls:
         self._tokens_sent = tokens_sent
         self._count = counter_for(model or None, manager.config.tokenizer).count_text
         self._left: int | None = None
-        self._texts: Texts | None = None
 
-    @property
+    @cached_property
     def texts(self) -> Texts:
         """Our sentences in the language of the conversation; English if it cannot be read."""
-        if self._texts is None:
-            try:
-                self._texts = Texts(self._manager.find_language(self._session_id))
-            except LedgerError:
-                self._texts = Texts("en")
-        return self._texts
+        try:
+            return Texts(self._manager.find_language(self._session_id))
+        except LedgerError:
+            return Texts("en")
 
     def answer(self, calls: Sequence[RecallCall]) -> dict[str, str]:
         """Return the results of the calls of one answer, by the ids of the calls. Blocks."""
@@ -140,9 +138,9 @@ class TurnRecalls:
             passages = [(one.handle, one.role, one.text) for one in found]
             if not passages:
                 return self.texts("not_recalled", query=query[:80])
-            told = self.texts.recalled(query, passages, f"{NAME}(handle)")
-            if self._count(told) <= tokens_max:
-                return told
+            shown = self.texts.recalled(query, passages, f"{NAME}(handle)")
+            if self._count(shown) <= tokens_max:
+                return shown
         return self.texts("no_room")
 
     def _read_page(self, handle: str, offset: int, tokens_max: int) -> str:
@@ -155,20 +153,16 @@ class TurnRecalls:
             return self.texts("past_the_end", handle=handle, offset=offset)
         size = min(len(text), PAGE_CHARS)
         while size > 1:
-            told = self.texts.page(handle, text[:size], offset, has_more=len(text) > size)
-            tokens = self._count(told)
+            shown = self.texts.page(handle, text[:size], offset, has_more=len(text) > size)
+            tokens = self._count(shown)
             if tokens <= tokens_max:
-                return told
+                return shown
             size = min(size - 1, int(size * tokens_max / tokens * ROOM_SHARE))
         return self.texts("no_room")
 
 
 class RecallTool(ABC):
-    """The recall tool in one wire format.
-
-    ``definition`` is the tool as a request lists it, ``no_choice`` forbids every tool, ``stream`` reads and relays a
-    streamed answer.
-    """
+    """The recall tool in one wire format. ``no_choice`` forbids every tool, ``stream`` relays a streamed answer."""
 
     definition: ClassVar[dict[str, Any]]
     no_choice: ClassVar[object] = "none"
@@ -177,9 +171,13 @@ class RecallTool(ABC):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
-    @abstractmethod
     def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
         """Return the recall calls of a whole answer."""
+        return [RecallCall.read(one, given) for one, name, given in self._list_calls(answer) if name == NAME]
+
+    @abstractmethod
+    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
+        """Yield id, name and arguments of each call in an answer."""
 
     @abstractmethod
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
@@ -205,39 +203,20 @@ class RecallTool(ABC):
         return dump_json(request)
 
 
-# Chat completions.
-
-
 class _ChatTool(RecallTool):
-    definition: ClassVar[dict[str, Any]] = {
-        "type": "function",
-        "function": {"name": NAME, "description": _DESCRIPTION, "parameters": _PARAMETERS},
-    }
+    definition: ClassVar[dict[str, Any]] = {"type": "function", "function": _FUNCTION}
     stream = ChatStream
 
-    def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
-        return [
-            RecallCall.read(call.get("id"), call["function"].get("arguments"))
-            for call in list_of(_find_message(answer).get("tool_calls"))
-            if isinstance(call, dict)
-            and isinstance(call.get("function"), dict)
-            and call["function"].get("name") == NAME
-        ]
+    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
+        for call in list_of(find_choice(answer, "message").get("tool_calls")):
+            if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+                yield call.get("id"), function.get("name"), function.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
-        message = _find_message(answer)
+        message = find_choice(answer, "message")
         calls = [call for call in list_of(message.get("tool_calls")) if call.get("id") in results]
         said = {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
         return [said, *({"role": "tool", "tool_call_id": one, "content": text} for one, text in results.items())]
-
-
-def _find_message(answer: dict[str, Any]) -> dict[str, Any]:
-    choices = list_of(answer.get("choices"))
-    message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
-    return message if isinstance(message, dict) else {}
-
-
-# Anthropic messages.
 
 
 class _AnthropicTool(RecallTool):
@@ -245,12 +224,10 @@ class _AnthropicTool(RecallTool):
     no_choice: ClassVar[object] = {"type": "none"}
     stream = AnthropicStream
 
-    def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
-        return [
-            RecallCall.read(block.get("id"), block.get("input"))
-            for block in list_of(answer.get("content"))
-            if isinstance(block, dict) and block.get("type") == "tool_use" and block.get("name") == NAME
-        ]
+    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
+        for block in list_of(answer.get("content")):
+            if isinstance(block, dict) and block.get("type") == "tool_use":
+                yield block.get("id"), block.get("name"), block.get("input")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         blocks = [
@@ -262,24 +239,14 @@ class _AnthropicTool(RecallTool):
         return [{"role": "assistant", "content": blocks}, {"role": "user", "content": said}]
 
 
-# Responses.
-
-
 class _ResponsesTool(RecallTool):
-    definition: ClassVar[dict[str, Any]] = {
-        "type": "function",
-        "name": NAME,
-        "description": _DESCRIPTION,
-        "parameters": _PARAMETERS,
-    }
+    definition: ClassVar[dict[str, Any]] = {"type": "function", **_FUNCTION}
     stream = ResponsesStream
 
-    def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
-        return [
-            RecallCall.read(item.get("call_id"), item.get("arguments"))
-            for item in list_of(answer.get("output"))
-            if isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") == NAME
-        ]
+    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
+        for item in list_of(answer.get("output")):
+            if isinstance(item, dict) and item.get("type") == "function_call":
+                yield item.get("call_id"), item.get("name"), item.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         items = [
@@ -293,10 +260,7 @@ class _ResponsesTool(RecallTool):
 
 
 def _drop_unusable_thoughts(items: list[Any], *, is_stored: bool) -> list[Any]:
-    """Return the items without reasoning that the provider would refuse.
-
-    Reasoning needs the item that it led to, and its text: sent along encrypted, or kept by the provider.
-    """
+    """Return the items without reasoning that the provider would refuse: it needs the item after it, and its text."""
     kept: list[Any] = []
     for item in reversed(items):
         is_thought = item.get("type") == "reasoning"

@@ -1,11 +1,7 @@
 """A client's HTTP request: headers, body, content codings, and a watch over slow or disconnected clients.
 
 Headers are pairs of bytes with lower-case names, as in ASGI. End-to-end headers are forwarded, hop-by-hop headers are
-not, and refold's own (``x-refold-…``) never go upstream. A body is bounded in size and time, and decoders stop at a
-limit, so that a small compressed body cannot become a huge one.
-
-``Watch`` uses one timer per request, so that a short request pays for a single timer. When the client disconnects or
-stalls, or the request takes too long, it cancels the task; ``run`` turns that into an exception that says why.
+not, and refold's own (``x-refold-…``) never go upstream. Bodies and what they decompress to are bounded.
 """
 
 from __future__ import annotations
@@ -14,12 +10,15 @@ import asyncio
 import sys
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
 import orjson
+
+from refold.conversation.message import frozen
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -39,19 +38,24 @@ _HOP_BY_HOP = frozenset(
     )
 )
 # Set for each connection: host, length of the body, whether to wait before sending it.
-_PER_REQUEST = frozenset((b"host", b"content-length", b"expect"))
+_NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 # Codings that AnswerReader can decode; usage in any other coding would go unread.
 _CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "identity")
 # Characters that stay as they are in a value with letters beyond ASCII: all of ASCII but the sign that escapes.
 _PLAIN = "".join(chr(code) for code in range(32, 127)).replace("%", "")
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+# Most answers arrive before watching for a disconnect would pay.
+FIRST_S, NEXT_S = 0.1, 1.0
+_NEVER = float("inf")
 
 
 def find_header(headers: Headers, name: bytes) -> str:
     """Return the first value of a header, empty if there is none."""
-    for key, value in headers:
-        if key == name:
-            return value.decode("latin-1").strip()
-    return ""
+    value = dict(reversed(headers)).get(name)  # Of several with one name, the first comes last.
+    return "" if value is None else value.decode("latin-1").strip()
 
 
 def find_bearer(headers: Headers) -> str:
@@ -62,10 +66,10 @@ def find_bearer(headers: Headers) -> str:
 
 def choose_request_headers(headers: Headers, *, drop: Iterable[bytes] = (), limit_codings: bool = False) -> Headers:
     """Return the client's headers that go upstream."""
-    dropped = _HOP_BY_HOP.union(_PER_REQUEST, _name_per_connection(headers), drop)
+    dropped = _name_per_connection(headers).union(drop)
     chosen: list[tuple[bytes, bytes]] = []
     for name, value in headers:
-        if name in dropped or name.startswith(OWN):
+        if name in _NOT_FORWARDED or name in dropped or name.startswith(OWN):
             continue
         chosen.append((name, _limit_codings(value) if limit_codings and name == b"accept-encoding" else value))
     return chosen
@@ -102,6 +106,7 @@ def _name_per_connection(headers: Headers) -> frozenset[bytes]:
     )
 
 
+@lru_cache(maxsize=64)
 def _limit_codings(value: bytes) -> bytes:
     kept = [
         coding.strip()
@@ -176,18 +181,9 @@ class _Brotli:
         return bytes(made)
 
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
-    """A request's method, path, headers, tenant and run. Its representation shows no header and no body.
-
-    ``run`` is the id of a wrapped program's run, which its requests have before their path.
-    """
+    """A client's request; its representation shows no header. ``run`` is the id of a wrapped program's run."""
 
     method: str
     path: str
@@ -270,11 +266,6 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return give
 
 
-# Most answers arrive before watching for a disconnect would pay.
-FIRST_S, NEXT_S = 0.02, 1.0
-_NEVER = float("inf")
-
-
 async def send_json(
     send: Send, status: int, payload: object, own: Sequence[tuple[str, object]] = (), *, retry_after_s: int = 0
 ) -> None:
@@ -294,7 +285,7 @@ class TookTooLong(Exception):
 
 
 class Watch:
-    """Watches over the current task. ``stall_s`` limits each step of the client."""
+    """Watches over the current task with one timer, and cancels it if the client is gone or stalls, or time is over."""
 
     def __init__(self, receive: Receive, *, stall_s: float, request_s_max: float) -> None:
         self._receive = receive

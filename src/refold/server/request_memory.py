@@ -4,15 +4,10 @@ A client usually resends its last request with more at the end. Comparing bytes 
 hashing a long history does not. A request that does not match is prepared from its whole history, with the same result.
 
 A request with ``previous_response_id`` brings only what is new. If every turn of the chain passed through a gateway on
-this ledger, the whole conversation is known: it is stored like any other, and the request is forwarded unchanged while
-it fits. When it must be compressed, it is sent without the chain, with a prepared input. A session's newest responses
-are in its settings, so that a restarted gateway, or another one, continues the chain. A chain whose beginning was not
-seen, or which contains items that only the provider holds (results of its own tools), is stored and left alone.
-
-A request may refer to items of earlier responses by their ids (``item_reference``, as the Vercel AI SDK does). If they
-are known, the request is prepared with the items in it; it goes on as it came unless it must be compressed.
-
-A request with ``conversation`` is treated the same if the gateway saw that conversation being created. Once it was sent
+this ledger, the whole conversation is known and stored. The request is forwarded unchanged while it fits; when it must
+be compressed, it is sent without the chain, with a prepared input. A chain whose beginning was not seen, or which
+contains items that only the provider holds, is stored and left alone. Requests that refer to items by their ids
+(``item_reference``) or to a ``conversation`` are treated the same if these are known. Once a conversation was sent
 without the provider's copy, that copy lacks a turn: from then on the whole conversation is sent.
 """
 
@@ -25,8 +20,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
+from refold.conversation.message import frozen
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
@@ -53,11 +51,37 @@ from refold.server.session_lookup import (
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 from refold.server.wires import Answered, Wire
 
-CANDIDATES_MAX = 32
-HEAD_BYTES = 48
+# Requests with the same beginning that are looked at, and those of them that are compared message by message.
+CANDIDATES_MAX, COMPARED_MAX = 256, 32
+HEAD_BYTES, PROBE_BYTES = 48, 64
 WAIT_S = 1.0
 
 Start = tuple[str, str, bytes]
+log = logging.getLogger("refold.server")
+BYTES_MAX = 32_000_000
+STORING_S = 0.1
+_RENAMED_MAX = 1_000
+# Items of responses that a client may refer to: how many, and how large one may be.
+ITEMS_MAX, ITEM_BYTES_MAX = 4_000, 16_384
+_SIGNS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"')
+_PREVIOUS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,200})"')
+# The provider does not store this response, so it cannot be continued by its id.
+_NOT_HELD = re.compile(rb'"store"\s*:\s*false')
+# Items that can be sent again; everything else exists only at the provider.
+_REPLAYABLE = frozenset(
+    (
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call",
+        "local_shell_call_output",
+    )
+)
+# What a session's settings hold of its responses: the newest ones, and no longer answers than this.
+STORED_MAX, STORED_BYTES_MAX = 4, 64_000
 
 
 def name_start(tenant: str, wire: str, body: bytes) -> Start:
@@ -65,17 +89,22 @@ def name_start(tenant: str, wire: str, body: bytes) -> Start:
     return tenant, wire, body[:HEAD_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remembered:
-    """A session's last prepared request: its bytes, and what was read from them."""
+    """A session's last prepared request: its bytes, and what was read from them.
+
+    ``probe`` are the last bytes of its last message, at this offset.
+    """
 
     session: KnownSession
     places: Places
     request: ReadRequest
     start: Start
+    probe: bytes = field(repr=False)
+    probe_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Continued:
     """A request that shares its first ``kept`` messages with a remembered one; ``request`` holds its new messages."""
 
@@ -106,10 +135,10 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
 
 
 class RequestMemory:
-    """The last request of each session, by its beginning. Long ones are scanned in a thread after they were sent.
+    """The last request of each session, by its beginning. For one event loop.
 
-    A request that arrives while its predecessor is being scanned waits for the scan, within limits: that takes less
-    time than preparing from the ledger. For one event loop.
+    Long ones are scanned in a thread after they were sent. A request that arrives meanwhile waits for the scan, which
+    takes less time than preparing from the ledger.
     """
 
     def __init__(self, reporter: Reporter, *, bytes_max: int, sessions_max: int) -> None:
@@ -118,16 +147,13 @@ class RequestMemory:
         self._sessions_max = sessions_max
         self._bytes = 0
         self._by_session: OrderedDict[str, Remembered] = OrderedDict()
-        self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
+        self._by_start: dict[Start, dict[str, Remembered]] = {}
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
     async def find(
         self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
     ) -> Continued | None:
-        """Return the remembered request that this one extends, if any; of the named session or conversation only.
-
-        If there is none, wait for scans of requests with the same beginning and look again.
-        """
+        """Return the remembered request that this one extends, once scans of requests with its beginning are done."""
         start = name_start(tenant, wire.name, body)
         named = {"session_id": session_id, "conversation": conversation}
         found = await self._find(start, wire, body, **named)
@@ -140,16 +166,15 @@ class RequestMemory:
     async def _find(
         self, start: Start, wire: Wire, body: bytes, *, session_id: str, conversation: str
     ) -> Continued | None:
-        best: Remembered | None = None
-        kept = 0
-        for one in list(self._by_start.get(start, {}).values())[-CANDIDATES_MAX:]:
-            is_other = session_id and one.session.id != session_id
-            if is_other or (conversation and one.session.conversation != conversation):
-                continue
-            shared = one.places.count_shared(body)
-            if shared >= max(1, kept):
-                best, kept = one, shared
-        if best is None:
+        candidates = self._list_candidates(start, session_id, conversation)
+        # Most other conversations of the same client differ in these few bytes.
+        likely = [one for one in candidates if body.startswith(one.probe, one.probe_at)]
+        shared = [(len(one.places.spans), one) for one in likely if one.places.is_in(body)]
+        if not shared:
+            # A retry, or a conversation that was changed further back, shares only part of what is remembered.
+            shared = [(one.places.count_shared(body), one) for one in candidates[:COMPARED_MAX]]
+        kept, best = max(shared, key=itemgetter(0), default=(0, None))
+        if best is None or not kept:
             return None
         if len(body) - best.places.spans[kept - 1][1] <= INLINE_BYTES_MAX:
             return _continue(best, kept, wire, body, is_named=bool(session_id))
@@ -157,13 +182,23 @@ class RequestMemory:
         # Another request may have extended the session meanwhile.
         return found if best.session.digests is best.request.digests else None
 
+    def _list_candidates(self, start: Start, session_id: str, conversation: str) -> list[Remembered]:
+        """Return remembered requests with the same beginning, newest first; of the named session or conversation."""
+        if session_id:
+            named = self._by_session.get(session_id)
+            return [named] if named is not None and named.start == start else []
+        newest = islice(reversed(self._by_start.get(start, {}).values()), CANDIDATES_MAX)
+        return [one for one in newest if not conversation or one.session.conversation == conversation]
+
     def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
         """Remember a session's last request; forget it if its messages could not be located."""
         if places is None or len(places.spans) != request.count:
             self.forget(session.id)
         elif session.digests is request.digests:
             start = name_start(session.tenant, session.wire, places.body)
-            self._keep(Remembered(session, places, request.leave_out_messages(), start))
+            end = places.end
+            at = max(0, end - PROBE_BYTES)
+            self._keep(Remembered(session, places, request.leave_out_messages(), start, places.body[at:end], at))
 
     def _keep(self, remembered: Remembered) -> None:
         session_id, size = remembered.session.id, len(remembered.places.body)
@@ -171,7 +206,7 @@ class RequestMemory:
         if size > self._bytes_max // 4:
             return
         self._by_session[session_id] = remembered
-        self._by_start.setdefault(remembered.start, OrderedDict())[session_id] = remembered
+        self._by_start.setdefault(remembered.start, {})[session_id] = remembered
         self._bytes += size
         while self._bytes > self._bytes_max or len(self._by_session) > self._sessions_max:
             self.forget(next(iter(self._by_session)))
@@ -207,34 +242,9 @@ class RequestMemory:
         task.add_done_callback(leave)
 
 
-log = logging.getLogger("refold.server")
-BYTES_MAX = 32_000_000
-STORING_S = 0.1
-_RENAMED_MAX = 1_000
-# Items of responses that a client may refer to: how many, and how large one may be.
-ITEMS_MAX, ITEM_BYTES_MAX = 4_000, 16_384
-_SIGNS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"')
-_PREVIOUS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,200})"')
-# The provider does not store this response, so it cannot be continued by its id.
-_NOT_HELD = re.compile(rb'"store"\s*:\s*false')
-# Items that can be sent again; everything else exists only at the provider.
-_REPLAYABLE = frozenset(
-    (
-        "message",
-        "reasoning",
-        "function_call",
-        "function_call_output",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "local_shell_call",
-        "local_shell_call_output",
-    )
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A request of a chain: as received, and with the whole conversation in it, or all of it that was seen.
+    """A request of a chain: as received, and with all of the conversation that was seen.
 
     ``conversation`` is the provider's id of it, if that continues the chain. ``is_detached``: the provider's copy lacks
     a turn.
@@ -258,12 +268,11 @@ class Chained:
         return replace(prepared, body=self.original)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownResponse:
     """A response that may be continued: the request that it answers, and its own items.
 
-    ``is_partial``: the beginning of the chain was not seen. ``is_detached``: the provider's copy of the conversation
-    lacks a turn.
+    ``is_partial``: the beginning of the chain was not seen. ``is_detached``: the provider's copy lacks a turn.
     """
 
     sent: bytes = field(repr=False)
@@ -411,8 +420,10 @@ class Chains:
 
     def remember(self, tenant: str, whole: bytes, answered: Answered, *, is_partial: bool = False) -> bool:
         """Remember a response, with the conversation that it answers; False if the provider cannot continue it."""
+        if not answered.response_id:
+            return False
         known = KnownResponse(whole, list(answered.output), is_partial)
-        if not answered.response_id or known.size > self._bytes_max // 4 or _NOT_HELD.search(whole):
+        if known.size > self._bytes_max // 4 or _NOT_HELD.search(whole):
             return False
         self._keep_items(tenant, answered.output)
         if (tenant, answered.response_id) not in self._known:
@@ -428,17 +439,10 @@ class Chains:
             self._bytes -= oldest.size
 
 
-# What a session's settings hold of its responses: the newest ones, and no longer answers than this.
-STORED_MAX, STORED_BYTES_MAX = 4, 64_000
-
-
 def store_response(
     ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered, *, names: Mapping[str, bool]
 ) -> None:
-    """Store which messages of a session a response answers, and the response. Blocks.
-
-    ``names`` are its own id and the provider's conversation, each with whether the provider's copy lacks the turn.
-    """
+    """Store a response by its ``names``, each with whether the provider's copy lacks the turn. Blocks."""
     output = dump_json(answered.output)
     if len(output) > STORED_BYTES_MAX:
         return
@@ -457,10 +461,7 @@ def store_response(
 
 
 def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: int) -> KnownResponse | None:
-    """Return a stored response of a tenant with the messages that it answers; None if there is none. Blocks.
-
-    It is looked for in the sessions that changed last. A session whose path has changed since does not count.
-    """
+    """Return a stored response of a tenant from the sessions that changed last; None if there is none. Blocks."""
     for row in ledger.list_sessions(limit=sessions_max, prefix=make_id(tenant, "")):
         if row.id.startswith(TENANT_MARK) == bool(tenant) and _find_entry(row, response_id) is not None:
             found = _read_entry(ledger, row, response_id)

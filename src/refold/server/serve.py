@@ -1,8 +1,5 @@
 """Runs the gateway: the HTTP server around the application. The only module that uses uvicorn's internals.
 
-Stopping is graceful: no new request is accepted, those in flight finish within ``shutdown_s``, then connections are
-cut.
-
 A new connection is anonymous, so its head is bounded in bytes and time. A client that offers an upgrade (HTTP/2 in
 clear text, as Java's own client does with every first request) is answered in HTTP/1.1, body included. A test checks
 that the installed uvicorn has every name that is used or overridden here.
@@ -18,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 import httptools
@@ -34,6 +31,46 @@ HEAD_BYTES_MAX = 131_072
 _OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
+class JoinedWrites:
+    """The transport of one answer: its head waits for the beginning of its body, if that follows at once.
+
+    uvicorn writes them one after the other, and the client would wake up for each.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; the first ones when more are written, or in the next iteration of the event loop."""
+        if self._head is None:
+            self._head = data
+            self._loop.call_soon(self._flush)
+        elif self._head:
+            head, self._head = self._head, b""
+            # Not ``writelines``: before Python 3.13.6 it writes to a connection that is lost.
+            self._transport.write(head + data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection once everything is written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is closing or closed."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+
 class GatewayProtocol(HttpToolsProtocol):
     """One client connection."""
 
@@ -43,12 +80,10 @@ class GatewayProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for the first request."""
         super().connection_made(transport)
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the time limit."""
         self._stop_timer()
         super().connection_lost(exc)
 
@@ -77,7 +112,6 @@ class GatewayProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def on_message_begin(self) -> None:
-        """Start counting the bytes of a head."""
         self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
@@ -86,6 +120,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._is_in_head = False
         if not self._is_declined():
             super().on_headers_complete()
+            if self.cycle is not None:  # None if a websocket was asked for.
+                self.cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """Handle a complete request, unless it is parsed again."""
@@ -156,7 +192,6 @@ class GatewayServer(uvicorn.Server):
         self._wake: Callable[[], object] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start accepting requests."""
         await super().startup(sockets)
         self.has_begun.set()
 
@@ -280,7 +315,5 @@ class BackgroundServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,11 +1,9 @@
 """Which session a request continues, for clients that only resend the whole history.
 
 Coding agents name their conversation in a header or in the body (``Origin``). Otherwise the longest known prefix of the
-same tenant and wire decides, by content hashes. A request that extends everything known continues the session. One that
-diverges (an edited question, a retry from further back) takes the session over only if nobody is using it; otherwise it
-gets its own session, like anything that merely begins the same. A wrong choice cannot corrupt a session: the manager
-aligns every history by content. What identifies a session is stored in the ledger, so that clients can continue after a
-restart or through another process on the same ledger.
+same tenant and wire decides, by content hashes. A request that diverges (an edited question, a retry from further back)
+takes the session over only if nobody is using it; otherwise it gets its own. A wrong choice cannot corrupt a session:
+the manager aligns every history by content. What identifies a session is stored in the ledger, for other processes.
 """
 
 from __future__ import annotations
@@ -21,10 +19,12 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 from urllib.parse import unquote
 
+from refold.conversation.message import frozen
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
 from refold.errors import FormatError, RefoldError
@@ -32,14 +32,21 @@ from refold.ledger.port import Ledger
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
 from refold.server.body import ReadRequest
-from refold.server.request import Asked
+from refold.server.request import Asked, find_header
 
 log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
 # Headers that name a conversation, by priority: Claude Code, Codex, opencode.
-_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-id", "conversation-id")
+_HEADERS = (
+    b"x-claude-code-session-id",
+    b"thread-id",
+    b"session-id",
+    b"session_id",
+    b"x-session-id",
+    b"conversation-id",
+)
 # Headers that name the conversation that began this one: Codex, opencode; a thread of Codex is part of a session.
-_PARENT_HEADERS = ("x-codex-parent-thread-id", "x-parent-session-id", "session-id")
+_PARENT_HEADERS = (b"x-codex-parent-thread-id", b"x-parent-session-id", b"session-id")
 _NAMES = {
     "claude-cli": "claude-code",
     "codex": "codex",
@@ -50,9 +57,20 @@ _NAMES = {
 }
 _AGENT = re.compile(r"[A-Za-z][\w.-]{0,39}")
 _OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
+NAME_CHARS_MAX = 128
+CANDIDATES_MAX = 64
+TENANT_MARK = "@"
+# A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
+REPLIES_MIN, REPLIES_SHARE = 2, 0.6
+REPLIES_KEPT = 200_000
+# A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
+MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
+TENANTS_MAX = 10_000
+SETTING = GATEWAY
+_ORIGIN = ("client", "conversation", "parent")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """A client program's name, its own id of the conversation, and that of the one it began in; empty if unknown."""
 
@@ -64,7 +82,7 @@ class Origin:
 def find_origin(asked: Asked) -> Origin:
     """Return the origin that a request's headers state."""
     client = _name_client(asked.header("user-agent"))
-    conversation = _find_header(asked, _HEADERS)
+    conversation = _find_first(asked, _HEADERS)
     if not conversation:
         return Origin(client)
     if agent := asked.header("x-claude-code-agent-id"):
@@ -72,15 +90,15 @@ def find_origin(asked: Asked) -> Origin:
         above = asked.header("x-claude-code-parent-agent-id")
         parent = _join_ids(conversation, above) if above else conversation
         return Origin(client, _join_ids(conversation, agent), parent)
-    parent = _find_header(asked, _PARENT_HEADERS)
+    parent = _find_first(asked, _PARENT_HEADERS)
     return Origin(client, conversation, parent if parent != conversation else "")
 
 
-def _find_header(asked: Asked, names: Sequence[str]) -> str:
+def _find_first(asked: Asked, names: Sequence[bytes]) -> str:
     """Return the first of these headers that is given; most requests have none of them."""
-    given = {name for name, _ in asked.headers}
+    given = dict(asked.headers)
     for name in names:
-        if name.encode() in given and (value := asked.header(name)):
+        if name in given and (value := find_header(asked.headers, name)):
             return value[:ID_CHARS_MAX]
     return ""
 
@@ -90,10 +108,7 @@ def _join_ids(conversation: str, agent: str) -> str:
 
 
 def read_conversation(body: Mapping[str, Any], client: str = "") -> str:
-    """Return the conversation id in a body; empty if there is none.
-
-    Claude Code puts it in ``metadata``, Codex in ``prompt_cache_key``; other programs use that key for more than one.
-    """
+    """Return the conversation id in a body: Claude Code puts it in ``metadata``, Codex in ``prompt_cache_key``."""
     key = body.get("prompt_cache_key")
     if client == "codex" and isinstance(key, str):
         return key[:ID_CHARS_MAX]
@@ -126,6 +141,7 @@ def name_provided(conversation: str) -> str:
         return f"conv-{hashlib.blake2b(conversation.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
 
 
+@lru_cache(maxsize=256)
 def _name_client(agent: str) -> str:
     """Return a program's name from its User-Agent: the part before the version."""
     found = _AGENT.match(agent)
@@ -136,15 +152,6 @@ def _name_client(agent: str) -> str:
 
 
 NOWHERE = Origin()
-NAME_CHARS_MAX = 128
-CANDIDATES_MAX = 64
-TENANT_MARK = "@"
-# A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
-REPLIES_MIN, REPLIES_SHARE = 2, 0.6
-REPLIES_KEPT = 200_000
-# A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
-MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
-TENANTS_MAX = 10_000
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -152,9 +159,9 @@ class KnownSession:
     """State of a session in the gateway.
 
     ``client`` is the program that it belongs to, ``conversation`` that program's own id, and ``parent`` the session
-    that it branched from. ``is_aside``: no request had tools yet, so it may be a question beside the conversation, such
-    as one for a title. ``folded_tokens`` is the size of the last view that was accepted if edits made it
-    smaller, else 0; ``spare_edits`` are those made in memory because the ledger failed.
+    that it branched from. ``is_aside``: no request had tools yet, so it may only be a question for a title.
+    ``folded_tokens`` is the size of the last accepted view if edits made it smaller; ``spare_edits`` were made in
+    memory as the ledger failed.
     """
 
     id: str
@@ -206,8 +213,8 @@ def belongs_to(tenant: str, session_id: str) -> bool:
 def read_name(asked: Asked, default: str = "") -> str:
     """Return the session name in a request's header, or the default; raise FormatError if it is invalid.
 
-    HTTP clients write letters beyond ASCII as UTF-8 or as Latin-1, and some refuse to: percent-encoded UTF-8 is read,
-    too. In a name that has only ASCII letters, ``%`` is an ordinary character.
+    Letters beyond ASCII may come as UTF-8, as Latin-1 or percent-encoded. In a name of ASCII letters ``%`` means
+    itself.
     """
     stated = asked.header("x-refold-session") or default
     try:
@@ -247,11 +254,7 @@ class Identities:
     def choose_named(
         self, tenant: str, name: str, request: ReadRequest, origin: Origin = NOWHERE, stored_wire: str = ""
     ) -> KnownSession:
-        """Return the session that a client names.
-
-        A session is in one wire format. A request in another one gets a session of its own, with the format in its
-        name. ``stored_wire`` is the format of the session in the ledger, if it is not known here.
-        """
+        """Return the session that a client names; each wire format has its own, with the format in its name."""
         session_id = make_id(tenant, check_name(name))
         known, wire = self._known.get(session_id), request.wire.name
         if (known.wire if known is not None else stored_wire or wire) != wire:
@@ -288,10 +291,7 @@ class Identities:
             self.add(one)
 
     def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
-        """Return the session that a request continues, or a new one.
-
-        A new session of a known conversation (a sub-agent, or after the client's own compaction) gets it as its parent.
-        """
+        """Return the session that a request continues, or a new one, a child of the conversation's first session."""
         known = self.find(tenant, request, origin)
         if known is None:
             name = f"{name_alike(request)}{uuid.uuid4().hex[:12]}"
@@ -322,8 +322,8 @@ class Identities:
     def find(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession | None:
         """Return the known session that a request continues, or None.
 
-        A client that names its conversation continues that one. An unknown conversation id (after a resume) may
-        continue another session, but only if the request contains the model's replies.
+        A client that names its conversation continues that one; an unknown one may continue any session that has its
+        replies.
         """
         wanted = origin.conversation
         if wanted and (tenant, wanted) in self._roots:
@@ -434,10 +434,6 @@ def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
     return is_dialog and not known.in_flight and common * 2 >= len(known.digests)
 
 
-SETTING = GATEWAY
-_ORIGIN = ("client", "conversation", "parent")
-
-
 def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:
     """Store what identifies a session; once, when it begins."""
     made = {"lead": request.lead, "system": request.system_digest, "tenant": session.tenant}
@@ -483,10 +479,7 @@ class StorageFull(RefoldError):
 
 
 class TenantStorage:
-    """Bytes that each tenant has stored: measured in the ledger now and then, estimated in between.
-
-    ``bytes_max`` 0 means no limit. For one event loop.
-    """
+    """Bytes that each tenant has stored, measured now and then and estimated in between. For one event loop."""
 
     def __init__(self, ledger: Ledger, bytes_max: int) -> None:
         self.bytes_max = bytes_max

@@ -1,12 +1,9 @@
 """Gateway settings: where it listens, where requests go, limits in time and size, and who pays for summaries.
 
-Values come from ``refold.yaml`` (block ``gateway``), the environment and the command line, in that order; clients
-cannot change any of them. The representation of the settings never shows a held key.
-
-A summary is written by the configured summary model, else by the conversation's model at the same upstream: with a
-key that the gateway holds, or, with ``summaries: client``, with the key of the client whose request triggered it. A
-client's key lives as long as that request and its fold; it is passed by context and never stored, logged or shown.
-Without a key, rules write the summary. Keys in the environment are not spent on it.
+Values come from ``refold.yaml`` (block ``gateway``), the environment and the command line, in that order. A summary is
+written by the configured model, else by the conversation's model with a key that the gateway holds or, with
+``summaries: client``, with the key of the client whose request triggered it. That key is passed by context and never
+stored, logged or shown. Without a key, rules write the summary; keys in the environment are not spent on it.
 """
 
 from __future__ import annotations
@@ -32,18 +29,10 @@ from refold.stages.stage import acts_on_arrival
 
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com"
-VARIABLES = {
-    "REFOLD_HOST": "host",
-    "REFOLD_PORT": "port",
-    "REFOLD_OPENAI_UPSTREAM": "openai_upstream",
-    "REFOLD_ANTHROPIC_UPSTREAM": "anthropic_upstream",
-    "REFOLD_OPENAI_KEY": "openai_key",
-    "REFOLD_ANTHROPIC_KEY": "anthropic_key",
-    "REFOLD_CACHE_MARKS": "cache_marks",
-    "REFOLD_SUMMARIES": "summaries",
-    "REFOLD_OTEL": "otel",
-    "REFOLD_OTEL_METRICS": "otel_metrics",
-}
+_UPSTREAMS = ("openai_upstream", "anthropic_upstream", "openai_key", "anthropic_key")
+_VARIED = ("host", "port", *_UPSTREAMS, "cache_marks", "summaries", "otel", "otel_metrics")
+# Settings that an environment variable sets, by its name: REFOLD_OPENAI_UPSTREAM.
+VARIABLES = {f"REFOLD_{name.upper()}": name for name in _VARIED}
 # Held keys belong in the environment: a file that contains them is soon committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
 # Bodies above this size are read and prepared in a worker process: they would hold up other requests.
@@ -221,10 +210,7 @@ def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | N
 
 
 def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: SessionRow) -> Endpoint | None:
-    """Return the model of a stored session, for a manual compression; None if it is not available.
-
-    ``variables`` are the addresses and keys that the caller may use.
-    """
+    """Return the model of a stored session by addresses and keys in ``variables``; None if it is not available."""
     place = Place.read(row.settings)
     if place is None and GATEWAY not in row.settings:
         return None
@@ -279,7 +265,6 @@ def settle_arrival(config: CompressionConfig, *, is_on: bool) -> CompressionConf
 
 
 def without_arrival(config: CompressionConfig) -> CompressionConfig:
-    """Return the settings without the stages that shorten on arrival: behind a gateway an agent cannot get the rest of
-    a shortened tool result back, so nothing is shortened before it must be."""
+    """Return the settings without stages that shorten on arrival: an agent could not get the rest of a result back."""
     kept = [name for name in config.ladder if not acts_on_arrival(getattr(config, block_of(name)))]
     return config.replace(ladder=kept) if len(kept) < len(config.ladder) else config

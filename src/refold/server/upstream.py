@@ -1,13 +1,11 @@
 """The way to the upstreams and back: send a request, notice refusals, relay the answer, read its usage.
 
 Addresses come from settings only. Redirects are not followed (a credential would go where no operator sent it), cookies
-are not kept (they would pass from one client to another), nothing is decompressed, and no header is added. Every wait
-has a limit. A client that disconnects ends the request upstream; an upstream that breaks off in the middle breaks the
-client's connection too, so that half an answer is never taken for a whole one.
+are not kept (they would pass from one client to another), nothing is decompressed, and no header is added. An upstream
+that breaks off breaks the client's connection too, so that half an answer is never taken for a whole one.
 
-Most upstreams refuse by status. Some begin a stream with status 200 and put the refusal into its first event, so the
-first bytes of a stream are inspected and then forwarded unchanged. ``AnswerReader`` reads usage from the bytes as they
-pass, wherever they are cut, without changing or delaying them; it gives up on what it cannot read.
+Some upstreams begin a stream with status 200 and put a refusal into its first event, so the first bytes of a stream are
+inspected and then forwarded unchanged. Usage is read from the bytes as they pass, without changing or delaying them.
 """
 
 from __future__ import annotations
@@ -17,13 +15,15 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
 import orjson
 from yarl import URL
 
+from refold.conversation.message import frozen
 from refold.errors import ContextOverflow, ProviderError, Unavailable
 from refold.llm.errors import classify_response
 from refold.server.request import (
@@ -45,7 +45,42 @@ KEEPALIVE_S = 15.0
 # A larger body is written in pieces, so that other requests are answered in between.
 _WRITTEN_WHOLE = 1_000_000
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
+# With the operator's key, a tenant chooses neither another method or path nor an account of the operator's.
+_STEERING = frozenset(
+    name.encode()
+    for name in (
+        *("x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri"),
+        *(
+            "x-rewrite-url",
+            "x-forwarded-host",
+            "x-forwarded-prefix",
+            "x-forwarded-path",
+            "x-forwarded-uri",
+            "forwarded",
+        ),
+        *("openai-organization", "openai-project", "cookie"),
+    )
+)
 _AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+ERROR_BYTES_MAX = 1_000_000
+EVENT_BYTES_MAX = 65_536
+# A stream without an event for so long is relayed unchanged: the request was accepted.
+FIRST_EVENT_S = 5.0
+# Statuses that providers use for requests that are too long.
+_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
+_NOT_PLAIN = re.compile(rb"[^0-9A-Za-z\x80-\xff]+")
+_TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
+BYTES_MAX = 16_000_000
+ReadPayload = Callable[[Mapping[str, Any], Answered], None]
+# Only events that can contain figures are parsed.
+_WORDS = (b'"usage"', b'_reason"', b'"error"')
+
+
+@lru_cache(maxsize=256)
+def _read_url(url: str) -> URL:
+    return URL(url, encoded=True)
 
 
 class UpstreamSlow(Unavailable):
@@ -83,17 +118,15 @@ class Upstreams:
         )
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def make_url(self, side: Side, path: str, query: bytes = b"") -> URL:
         """Return the URL of a request; the client's path and query stay unchanged."""
-        base = self._bases[side]
         rest = path.removeprefix("/v1") if side == "openai" else path
         tail = f"?{query.decode('latin-1')}" if query else ""
-        return URL(f"{base}{rest}{tail}", encoded=True)
+        return _read_url(f"{self._bases[side]}{rest}{tail}")
 
     async def send(
         self, side: Side, asked: Asked, path: str, body: bytes, *, is_read: bool = False
@@ -101,7 +134,7 @@ class Upstreams:
         """Send a request; return the response with its body unread. ``is_read``: usage will be read from it."""
         assert self._session is not None, "the gateway is not running"
         held = self._settings.find_held_key(side)
-        drop = {*asked.drop, *(_CREDENTIALS if held else ())}
+        drop = {*asked.drop, *(_CREDENTIALS if held else ()), *(_STEERING if held and asked.tenant else ())}
         headers = decode_headers(choose_request_headers(asked.headers, drop=drop, limit_codings=is_read))
         if held:
             headers.append(("authorization", f"Bearer {held}") if side == "openai" else ("x-api-key", held))
@@ -118,19 +151,7 @@ class Upstreams:
             raise ProviderError(f"the request cannot be sent on ({type(error).__name__})") from None
 
 
-ERROR_BYTES_MAX = 1_000_000
-EVENT_BYTES_MAX = 65_536
-# A stream without an event for so long is relayed unchanged: the request was accepted.
-FIRST_EVENT_S = 5.0
-# Statuses that providers use for requests that are too long.
-_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
-_NOT_PLAIN = re.compile(rb"[^0-9A-Za-z\x80-\xff]+")
-_TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """The first bytes of an answer; ``overflow`` is set if they are a refusal."""
 
@@ -233,18 +254,8 @@ def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:
         return head
 
 
-BYTES_MAX = 16_000_000
-ReadPayload = Callable[[Mapping[str, Any], Answered], None]
-# Only events that can contain figures are parsed.
-_WORDS = (b'"usage"', b'_reason"', b'"error"')
-
-
 class BrokenOff(Exception):
-    """The upstream broke off or stalled after the answer had begun; ``reason`` says which."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The upstream broke off or stalled after the answer had begun; the text says which."""
 
 
 async def relay_answer(
@@ -257,9 +268,9 @@ async def relay_answer(
     reader: AnswerReader | None = None,
     at_end: Callable[[], None] | None = None,
 ) -> int:
-    """Send status, headers and body; return the body's size. ``head`` are bytes that were already read.
+    """Send status, headers and body, of which ``head`` was read before; return the body's size.
 
-    ``at_end`` is called at the end of the answer, before the client sees it: its next request may follow at once.
+    ``at_end`` is called before the client sees the end of the answer: its next request may follow at once.
     """
     size = 0
     try:
@@ -305,7 +316,6 @@ class AnswerReader:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes."""
         if self._is_given_up:
             return
         if self._decoder is not None:

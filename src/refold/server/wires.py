@@ -1,11 +1,8 @@
 """The three wire formats as the gateway sees them: paths, upstreams, messages, usage, and Anthropic's cache marks.
 
-``find_wire`` is the gateway's routing table. A request that is not in it passes through to an upstream unread.
-
 A cache mark writes the prefix up to its block; a later request finds it if one of its own marks is at most 20 blocks
-further on. Marks on tools and system prompt belong to the client and stay. After a compression the marks among the
-messages move: one to the end of the folded part, which stays until the next batch, one to the newest block, and one
-between them if they are further apart than a lookback reaches.
+further on. After a compression the marks among the messages move: one to the end of the folded part, one to the newest
+block, and one between them if they are further apart than that. Marks on tools and system prompt stay.
 """
 
 from __future__ import annotations
@@ -27,6 +24,15 @@ _HELD = {
     "prompt": because.PROMPT,
 }
 _SEALED = frozenset(("compaction", "compaction_summary", "context_compaction"))
+_CLIMBS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)|\\|%5c|//", re.I)
+# An encoded slash is part of a model's name (meta-llama%2FLlama-3); elsewhere an upstream might read another path.
+_HIDES_SLASH = re.compile(r"%2f", re.I)
+_MODEL_PATH = "/v1/models/"
+MARKS_MAX = 4
+LOOKBACK_BLOCKS = 20
+# Blocks that cannot carry a mark.
+_UNMARKED = frozenset(("thinking", "redacted_thinking"))
+Place = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -94,8 +100,7 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
 def _asks_to_compact(edits: object) -> bool:
     """Tell whether the provider is asked to replace the conversation by a summary of its own.
 
-    Every other edit (clearing old thinking or old tool results) is applied by the provider to whatever it receives: it
-    does the same to a compressed request, so it is no reason to leave the request alone.
+    Other edits (clearing old thinking or tool results) work on a compressed request as well.
     """
     return isinstance(edits, list) and any(
         isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in edits
@@ -134,10 +139,10 @@ def read_created(payload: Mapping[str, Any], answered: Answered) -> None:
         answered.response_id = str(payload.get("id") or "")
 
 
-def _read_error(payload: Mapping[str, Any], answered: Answered) -> None:
+def _read_error(payload: Mapping[str, Any], answered: Answered, code: str = "code") -> None:
     error = payload.get("error")
     if isinstance(error, dict):
-        answered.error_text = f"{error.get('code')} {error.get('message')}"
+        answered.error_text = f"{error.get(code)} {error.get('message')}"
 
 
 def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
@@ -167,9 +172,7 @@ def _read_anthropic_payload(payload: Mapping[str, Any], answered: Answered) -> N
     reason = (delta if isinstance(delta, dict) else payload).get("stop_reason")
     if isinstance(reason, str):
         answered.finish_reason = reason
-    error = payload.get("error")
-    if isinstance(error, dict):
-        answered.error_text = f"{error.get('type')} {error.get('message')}"
+    _read_error(payload, answered, "type")
 
 
 CHAT = Wire(
@@ -203,21 +206,12 @@ WIRES = {wire.name: wire for wire in (CHAT, RESPONSES, ANTHROPIC)}
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.
 _ALIASES = {path.removeprefix("/v1"): path for path in (*_COMPRESSED, "/v1/messages/count_tokens", "/v1/models")}
-_CLIMBS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)|\\|%5c|//", re.I)
-# An encoded slash is part of a model's name (meta-llama%2FLlama-3); elsewhere an upstream might read another path.
-_HIDES_SLASH = re.compile(r"%2f", re.I)
-_MODEL_PATH = "/v1/models/"
 # Paths that tenants may use with the operator's key: none that reads or changes the whole account.
 _FOR_TENANTS = frozenset(
-    (
-        ("POST", "/v1/chat/completions"),
-        ("POST", "/v1/responses"),
-        ("POST", "/v1/messages"),
-        ("POST", "/v1/messages/count_tokens"),
-        ("POST", "/v1/embeddings"),
-        ("GET", "/v1/models"),
-    )
+    (("GET", "/v1/models"), *(("POST", path) for path in (*_COMPRESSED, "/v1/messages/count_tokens", "/v1/embeddings")))
 )
+# Signs that a server behind the upstream could read as another path, such as %252f or ;, are not for tenants.
+_PLAIN_PATH = re.compile(r"(?:[\w.:@/~-]|%2[fF]|%3[aA]|%40)+")
 
 
 def find_path(path: str) -> str | None:
@@ -232,6 +226,8 @@ def find_path(path: str) -> str | None:
 
 def is_for_tenants(method: str, path: str, more: Sequence[str] = ()) -> bool:
     """Tell whether tenants that share the operator's key may use this path; ``more`` are paths that settings allow."""
+    if ".." in path or not _PLAIN_PATH.fullmatch(path):
+        return False
     if (method, path) in _FOR_TENANTS or (method == "GET" and path.startswith(_MODEL_PATH)):
         return True
     return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in more)
@@ -258,14 +254,6 @@ def write_error(side: Side, status: int, message: str) -> dict[str, Any]:
         return {"type": "error", "error": {"type": kind, "message": message}}
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": "refold"}}
-
-
-MARKS_MAX = 4
-LOOKBACK_BLOCKS = 20
-# Blocks that cannot carry a mark.
-_UNMARKED = frozenset(("thinking", "redacted_thinking"))
-
-Place = tuple[int, int]
 
 
 def move_marks(body: Mapping[str, Any], messages: Sequence[Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Worker processes for large bodies, and threads that tenants share: no request holds up those of others for long.
 
-A parser or a pattern holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min``
-is handled in a separate process, which opens the same ledger as another gateway would. Processes are started on first
-use; there are few of them, and each is bounded in memory and killed at its time limit. A body that could not be
-prepared in time is cut down by sizes alone (``cut_down``) and compressed in memory, within a time limit, too.
+A parser holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min`` is handled in
+a separate process, which opens the same ledger as another gateway would. Processes are started on first use; there are
+few of them, and each is bounded in memory and killed at its time limit.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import hashlib
 import multiprocessing
 import os
 import threading
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -48,9 +48,8 @@ request_owner: ContextVar[str] = ContextVar("request_owner", default="")
 class FairThreads(ThreadPoolExecutor):
     """The event loop's threads, given to tenants in turns. A tenant uses half of them at most; the operator, all."""
 
-    def __init__(self, threads_max: int = THREADS_MAX) -> None:
-        super().__init__(threads_max, "refold-thread")
-        self._threads_max = threads_max
+    def __init__(self) -> None:
+        super().__init__(THREADS_MAX, "refold-thread")
         self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
@@ -65,8 +64,8 @@ class FairThreads(ThreadPoolExecutor):
 
     def _start_next(self) -> None:
         """Start what may run now; the lock is held. Owners who have just had a turn are last."""
-        while sum(self._running.values()) < self._threads_max:
-            owner = next((one for one in self._waiting if self._has_room(one)), None)
+        while sum(self._running.values()) < THREADS_MAX:
+            owner = next((one for one in self._waiting if not one or self._running[one] < THREADS_MAX // 2), None)
             if owner is None:
                 return
             future, call = self._waiting[owner].popleft()
@@ -75,9 +74,6 @@ class FairThreads(ThreadPoolExecutor):
                 del self._waiting[owner]
             self._running[owner] += 1
             super().submit(self._run, owner, future, call)
-
-    def _has_room(self, owner: str) -> bool:
-        return not owner or self._running[owner] < max(1, self._threads_max // 2)
 
     def _run(self, owner: str, future: Future[Any], call: Callable[[], Any]) -> None:
         try:
@@ -104,10 +100,7 @@ class NoWorker(WorkerFailed):
 
 @dataclass(frozen=True, slots=True)
 class PrepareJob:
-    """Input for preparing the body that a worker has read. ``ledger`` None: compress in memory, store nothing.
-
-    ``learned`` has the tenant's learned window and reserve by model, for a body whose model is not known yet.
-    """
+    """Input for preparing a body. ``ledger`` None: compress in memory. ``learned`` has window and reserve by model."""
 
     session_id: str
     config: CompressionConfig
@@ -130,37 +123,26 @@ class _Process:
         other.close()
 
     def call(self, job: tuple[str, str, bytes, PrepareJob | None], seconds: float) -> Any:
-        """Send a job and return its result; WorkerFailed if the process died or was killed when its time was over."""
-        late = threading.Event()
-        timer = threading.Timer(seconds, self._kill_late, (late,))
+        """Send a job and return its result; raise WorkerFailed if the process died or its time is over."""
+        until, timer = time.monotonic() + seconds, threading.Timer(seconds, self.kill)
         timer.start()
         try:
             self._pipe.send(job)
-            ending, value = self._pipe.recv()
+            made = self._pipe.recv()
         except (EOFError, OSError):
-            raise WorkerFailed("timeout" if late.is_set() else "the worker died") from None
+            made = WorkerFailed("the worker died")
         finally:
             timer.cancel()
-        if late.is_set():
+        if time.monotonic() >= until:  # The timer may have killed it.
             raise WorkerFailed("timeout")
-        if ending == "too many values":
-            raise TooManyValues(ending)
-        if ending == "failed":
-            raise WorkerFailed(value)
-        if ending == "unreadable":
-            raise Unreadable(value)
-        return value
-
-    def _kill_late(self, late: threading.Event) -> None:
-        late.set()
-        self.kill()
+        if isinstance(made, Exception):
+            raise made
+        return made
 
     def kill(self) -> None:
-        """End the process at once; a thread that waits for it sees the end of the connection."""
         self._process.kill()
 
     def join(self) -> None:
-        """Wait until the process has ended. Blocks."""
         self._process.join(5)
 
 
@@ -177,33 +159,24 @@ class BodyWorkers:
         self.started = 0
 
     async def run(self, kind: str, tenant: str, wire: Wire, body: bytes, *, job: PrepareJob | None = None) -> Any:
-        """Run a job of ``_Jobs`` in a process, waiting in a thread; raise Unreadable or WorkerFailed.
-
-        A process that fails is killed.
-        """
+        """Run a job of ``_Jobs`` in a process; raise Unreadable or WorkerFailed. A process that fails is killed."""
         limits = {"read": min(READ_S_MAX, self._seconds_max), "trim": READ_S_MAX}  # Trimming is the last resort.
         seconds = limits.get(kind, self._seconds_max)
         turn = self._tenants.setdefault(tenant, asyncio.Lock())
         try:
-            async with turn, self._hold() as process:
+            async with turn, self._room:
+                process = self._free.pop() if self._free else await asyncio.to_thread(self._start)
                 try:
                     return await asyncio.to_thread(process.call, (kind, wire.name, body, job), seconds)
                 except (WorkerFailed, asyncio.CancelledError):
                     self._drop(process)
                     raise
+                finally:
+                    if process in self._all:
+                        self._free.append(process)
         finally:
             if not turn.locked():
                 self._tenants.pop(tenant, None)
-
-    @contextlib.asynccontextmanager
-    async def _hold(self) -> AsyncIterator[_Process]:
-        async with self._room:
-            process = self._free.pop() if self._free else await asyncio.to_thread(self._start)
-            try:
-                yield process
-            finally:
-                if process in self._all:
-                    self._free.append(process)
 
     def _start(self) -> _Process:
         try:
@@ -240,17 +213,15 @@ def _serve(pipe: Connection) -> None:
         except (EOFError, OSError):
             return
         try:
-            ending: tuple[str, object] = ("done", jobs.run(kind, WIRES[wire], body, job))
-        except Unreadable as error:
-            ending = ("unreadable", error.reason)
-        except TooManyValues:
-            ending = ("too many values", "")
+            made = jobs.run(kind, WIRES[wire], body, job)
+        except (Unreadable, TooManyValues) as error:
+            made = error
         except MemoryError:
-            ending = ("failed", "out of memory")
+            made = WorkerFailed("out of memory")
         except Exception as error:  # noqa: BLE001 - the other side decides what to do about it
-            ending = ("failed", type(error).__name__)
+            made = WorkerFailed(type(error).__name__)
         with contextlib.suppress(OSError):
-            pipe.send(ending)
+            pipe.send(made)
 
 
 def _limit_memory() -> None:

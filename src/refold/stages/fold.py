@@ -32,8 +32,7 @@ from refold.stages.fold_units import (
 )
 from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, free_runs, items_of
-from refold.stages.summarise import SummaryRequest, Told
-from refold.stages.verify import SIZE_SHARE_MAX
+from refold.stages.summarise import SIZE_SHARE_MAX, SummaryRequest, Told
 
 # The least tokens in which a model can say anything.
 WORDS_TOKENS_MIN = 80

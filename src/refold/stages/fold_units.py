@@ -25,7 +25,7 @@ from refold.stages.extract.summary import Style
 from refold.stages.prompts import PromptStyle
 from refold.stages.score import ScoreOptions, important_units
 from refold.stages.stage import Goal, check_options, free_runs, is_record, items_of
-from refold.stages.verify import SIZE_SHARE_MAX
+from refold.stages.summarise import SIZE_SHARE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,8 @@ RECORD_WEIGHT = 6
 TOOL_WEIGHT = 0.7
 # So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
 RECENT_UNITS = 8
+# They take at most so much of what the target leaves; a record may have the rest.
+RECENT_SHARE = 0.4
 
 
 def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
@@ -140,7 +142,7 @@ def share_room(
     if fold.stands(goal) and not is_chat and lasting + standing < SMALL_ROOM_TOKENS:
         wanted = max(int(wanted * FRESH_SHARE), min(wanted, FRESH_TOKENS_MIN))
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
-    recent = _count_recent(view, runs, (goal.target - fixed) // 2)
+    recent = _count_recent(view, runs, int((goal.target - fixed) * RECENT_SHARE))
     fair = goal.target - fixed - recent
     if is_chat:
         fair = wanted
@@ -158,7 +160,7 @@ def _has_tools(view: View) -> bool:
 
 
 def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -> int:
-    """Return the tokens of the newest units that stay verbatim, within half of what the target leaves."""
+    """Return the tokens of the newest units that stay verbatim, as far as they fit."""
     tokens = 0
     for unit in [unit for run in runs for unit in run][: -RECENT_UNITS - 1 : -1]:
         if (size := count_unit(view, unit)) > tokens_max - tokens:

@@ -19,6 +19,7 @@ from refold.stages.gist import read_json
 
 # Latin, Greek and Cyrillic letters: a name must not escape the check through an accent or a look-alike letter.
 LETTERS = "A-Za-z\u00c0-\u024f\u0370-\u052f"
+_JOINT = lazy_regex(r"[=:&]+")
 _RUN = lazy_regex(rf"[{LETTERS}0-9_./\\:@#$%&=?~+\-]{{2,400}}")
 _QUOTED = lazy_regex(r"`([^`\s]{2,120})`")
 _THOUSANDS = lazy_regex(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -80,7 +81,7 @@ def _split_run(run: str) -> list[str]:
     if "://" in run or "::" in run:
         return [trim(run)]
     if "=" in run or ":" in run or "&" in run:
-        return [trim(piece) for piece in re.split(r"[=:&]+", run)]
+        return [trim(piece) for piece in _JOINT.split(run)]
     return [trim(run)]
 
 
@@ -115,15 +116,27 @@ def _is_code(word: str) -> bool:
 _PARSE_CHARS_MAX = 400_000
 _DEPTH_MAX = 20
 TRIES_MAX = 5_000
+# All quotations of one summary together.
+QUOTE_TRIES_MAX = 50_000
 _INNER = lazy_regex(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
 _SPOKEN = lazy_regex(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
-Voice = Literal["user", "assistant", "tool"]
+Voice = Literal["user", "assistant"]
 _PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
+# Where a clause begins and ends, and what may be between that and its first and last word.
+_BORDERS = "\n.!?;:,…。！？；：，、—"
+_AROUND = " \t\"'`“”‘’「」『』（）()[]*_>-•#0123456789"
+_EDGE_CHARS = 12
+# Cyrillic and Greek letters that look like Latin ones.
+_LOOK_ALIKES = str.maketrans("аеорсухіѕјһԁԛԝвкмнтαοερκντυιχγ", "aeopcyxisjhdqwbkmhtaoepkvtuixy")
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text, lower case, without signs; each Chinese character is one."""
-    return _SPOKEN.findall(normalise(text).lower())
+    """Return the words of a text in plain lower case letters, without signs; each Chinese character is one."""
+    if text.isascii():
+        return _SPOKEN.findall(text.lower())
+    plain = unicodedata.normalize("NFKD", text).lower().translate(_LOOK_ALIKES)
+    # Accents and invisible characters would split a word, or hide that it is the same.
+    return _SPOKEN.findall("".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Mn")))
 
 
 class Ground:
@@ -136,12 +149,11 @@ class Ground:
         self._lower: str | None = None
         self._plain: str | None = None
         self._known: dict[str, bool] = {}
+        self._tries = QUOTE_TRIES_MAX
 
     @classmethod
     def of_voice(cls, messages: Iterable[Message], voice: Voice, also: Iterable[str] = ()) -> Ground:
-        """Return the text of one side: of ``user`` or ``assistant`` messages, or of tool results."""
-        if voice == "tool":
-            return cls([part.text for message in messages for part in message.parts if part.kind == "result"])
+        """Return what one side said."""
         said = [
             part.text for message in messages if message.role == voice for part in message.parts if part.kind == "text"
         ]
@@ -158,6 +170,18 @@ class Ground:
         if known is None:
             known = self._known[claim] = self._look_up(claim)
         return known
+
+    def has_sentence(self, text: str) -> bool:
+        """Tell whether the source contains a text from one border of a sentence, clause or line to another."""
+        wanted = normalise(text)
+        at = self._text.find(wanted)
+        # A hostile summary quotes thousands of letters: once the tries are used up, a quotation counts as invented.
+        while at >= 0 and self._tries > 0:
+            self._tries -= 1
+            if _is_whole_sentence(self._text, at, at + len(wanted)):
+                return True
+            at = self._text.find(wanted, at + 1)
+        return False
 
     def has_text(self, text: str) -> bool:
         """Tell whether the source contains a text as it is."""
@@ -201,6 +225,14 @@ def _is_whole_word(text: str, start: int, stop: int) -> bool:
     before = start > 0 and _INNER.match(text[start]) and _INNER.match(text[start - 1])
     after = stop < len(text) and _INNER.match(text[stop - 1]) and _INNER.match(text[stop])
     return not before and not after
+
+
+def _is_whole_sentence(text: str, start: int, stop: int) -> bool:
+    """Tell whether a piece is a sentence, clause or line: "delete it" is not what "do not delete it" says."""
+    before = text[max(0, start - _EDGE_CHARS) : start].rstrip(_AROUND)
+    after = text[stop : stop + _EDGE_CHARS].lstrip(_AROUND)
+    is_begun = not before or before[-1] in _BORDERS
+    return is_begun and (not after or after[0] in _BORDERS or text[stop - 1] in _BORDERS)
 
 
 def _is_whole_number(text: str, start: int, stop: int) -> bool:

@@ -209,6 +209,8 @@ def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edi
     newest: dict[int, Edit] = {}
     seen = message
     for stage in stages:
+        if newest:
+            seen = replace(message, parts=_show(message, newest))
         for found in stage.arrive(seen):
             assert found.part is not None
             before = newest.get(found.part)
@@ -217,7 +219,6 @@ def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edi
                 edit = replace(found, level=before.level + 1, made_from=(before.id,), id="")
             newest[found.part] = edit
             edits.append(edit)
-        seen = replace(message, parts=_show(message, newest))
     return edits
 
 

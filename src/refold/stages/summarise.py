@@ -8,12 +8,13 @@ in the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, as_reason, join_reasons, say
 from refold.conversation.view import Fact, FactKind, View
+from refold.patterns import lazy_regex
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
@@ -21,7 +22,7 @@ from refold.stages.extract.words import shorten_words
 from refold.stages.ground import Ground
 from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, PromptRoom, Question, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
-from refold.stages.verify import Answer, Dropped, Voices, add_missing, find_rejection, find_wrong, verify_words
+from refold.stages.verify import Dropped, Voices, add_missing, find_wrong, verify_words
 
 ROUNDS_MAX = 2
 # If more sentences than this share are invented, the rest is not trusted either.
@@ -32,7 +33,6 @@ FACTS_MAX = 40
 # An answer with more characters is far over the requested length and is not read at all.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
-_QUOTE = re.compile(r"^([^\S\n]*+(?:[-*] )?)([UA])>[ \t]*+(.*)$", re.M)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 
@@ -124,7 +124,7 @@ class SummaryRequest:
         if rejection:
             return Told(failure=rejection)
         voices = Voices.of_messages(source.spoken, source.asked)
-        verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
+        verified = verify_words(neutralise(words), ground, voices)
         if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
             return Told(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
         text, dropped = verified.text, verified.dropped
@@ -151,16 +151,6 @@ def clean_words(text: str, opening: str) -> str:
     return words
 
 
-def _unquote(words: str, voices: Voices) -> str:
-    """Remove the quotation mark from lines that the named speaker never said."""
-
-    def judge(line: re.Match[str]) -> str:
-        said = line[3].strip()
-        return line[0] if said and voices.is_quote(line[2], said) else f"{line[1]}- {said}"
-
-    return _QUOTE.sub(judge, words)
-
-
 def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
     """Return the summary and the lines of facts after their mark, if both were asked for."""
     if not demands.with_facts:
@@ -179,7 +169,7 @@ def read_facts(lines: list[str], ground: Ground, voices: Voices | None = None) -
     for line in lines:
         text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
         kind, text = _read_kind(text)
-        if voices is not None and voices.is_borrowed(text):
+        if voices is not None and voices.is_borrowed(text, is_attributed=kind != "key"):
             continue
         if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and find_wrong(text, ground) is None:
             facts.setdefault(text, Fact(kind, text))
@@ -200,3 +190,87 @@ def _name_claims(dropped: tuple[Dropped, ...]) -> Reason:
     shown = ", ".join(claim[:60] for claim in claims[:_SHOWN_MAX])
     more = f", … (+{len(claims) - _SHOWN_MAX})" if len(claims) > _SHOWN_MAX else ""
     return because.NOT_IN_SOURCE(claims=shown + more) if claims else because.NOT_A_RECORD()
+
+
+# Which answers are no summaries.
+
+# A text longer than this share of what it replaces is not a summary.
+SIZE_SHARE_MAX = 0.7
+HEADINGS_MIN = 2
+ECHO_CHARS = 60
+COPIED_CHARS = 400
+# A refusal is short, or opens the answer; a summary may well mention one that happened.
+REFUSAL_CHARS_MAX = 600
+
+_REASONS = {
+    "length": because.ANSWER_CUT_OFF(),
+    "tool_calls": because.ANSWER_CALLS(),
+    "refusal": because.ANSWER_REFUSES(),
+    "content_filter": because.ANSWER_FILTERED(),
+    "error": because.NO_ANSWER(),
+}
+_REFUSAL = lazy_regex(
+    r"\A\W{0,4}(?:(?:I['’]?m|I am) (?:(?:very |really |so )?sorry|unable|not able)|(?:sorry|apologies|unfortunately),? "
+    r"(?:but )?(?:I|as)\b|I (?:can(?:no|['’])t|could not|won['’]t|will not|must decline|do not feel)|as an AI\b|"
+    r"很?抱歉|对不起|我(?:无法|不能|没有办法)|作为(?:一个|一名)?(?:AI|人工智能)|不好意思)",
+    re.I,
+)
+_CALL = lazy_regex(
+    r"\A\s*(?:```(?:json|xml)?\s*)?(?:<\|?(?:tool_call|function_call|tool_use|invoke|function=|antml)|"
+    r"\[TOOL_CALLS?\]|\{\s*\"(?:name|tool|function|tool_name|tool_calls|action)\"\s*:)",
+    re.I,
+)
+_PAGE = lazy_regex(r"\A\s*(?:<!doctype|<html|<\?xml|<head|<body)", re.I)
+_DATA = lazy_regex(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
+_WORD = lazy_regex(r"\w{2}|[\u3400-\u9fff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer and the requirements for it. It must use some of ``headings``."""
+
+    text: str
+    finish_reason: str = "stop"
+    prompt: str = ""
+    demands: str = ""
+    tokens: int = 0
+    source_tokens: int = 0
+    headings: Sequence[str] = ()
+
+
+def find_rejection(answer: Answer) -> Reason:
+    """Return why an answer cannot be a summary; no reason if it can."""
+    told = _REASONS.get(answer.finish_reason, NO_REASON)
+    if told:
+        return told
+    text = answer.text.strip()
+    if not _WORD.search(text):
+        return because.ANSWER_EMPTY()
+    if _CALL.match(text):
+        return because.ANSWER_CALLS()
+    if _PAGE.match(text):
+        return because.ANSWER_IS_PAGE()
+    if _REFUSAL.match(text) and len(text) <= REFUSAL_CHARS_MAX:
+        return because.ANSWER_REFUSES()
+    if is_echo(text, answer.prompt, answer.demands):
+        return because.ANSWER_ECHOES()
+    if answer.source_tokens and answer.tokens > answer.source_tokens * SIZE_SHARE_MAX:
+        return because.ANSWER_LONG(tokens=answer.tokens, source=answer.source_tokens)
+    if answer.headings and _count_headings(text, answer.headings) < min(HEADINGS_MIN, len(answer.headings)):
+        return because.ANSWER_BARE()
+    if _DATA.match(text):
+        return because.ANSWER_IS_DATA()
+    return NO_REASON
+
+
+def is_echo(text: str, prompt: str, demands: str) -> bool:
+    """Tell whether an answer is the question again, or a long piece of it."""
+    opening = " ".join(demands.split())[:ECHO_CHARS]
+    if len(opening) >= ECHO_CHARS // 2 and opening in " ".join(text[:20_000].split()):
+        return True
+    return len(text) >= COPIED_CHARS and bool(prompt) and text in prompt
+
+
+def _count_headings(text: str, headings: Sequence[str]) -> int:
+    lines = {line.strip().strip("#*:： ").casefold() for line in text.splitlines() if len(line) < 80}
+    return sum(heading.casefold() in lines for heading in headings)

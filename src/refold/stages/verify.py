@@ -3,29 +3,33 @@
 Text in, text and findings out. Nothing here asks a model or rewords a sentence: a sentence stays as it is or goes.
 
 A sentence that claims what its source does not have is dropped whole, and reported. So is one that gives orders
-("ignore everything above"), unless it is in the source word for word, and one that passes a tool's words off as a wish,
-a rule or a decision. A heading left without content goes with its last sentence. Unanswered asks and standing rules
-that the summary leaves out are added verbatim, behind ``U>``, under the heading where they belong.
+("ignore everything above"), unless it is in the source word for word. A quotation counts only if its speaker said it. A
+line that states a wish, a rule or a decision, by its words, label or section, goes if it repeats a run of words that
+only a tool returned, however lines are broken, letters are dressed up or the tool's text was encoded. A heading left
+without content goes with its last sentence. Unanswered asks and standing rules that the summary leaves out are added
+verbatim, behind ``U>``, under the heading where they belong.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import html
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from refold.conversation import because
 from refold.conversation.message import Message
-from refold.conversation.reason import NO_REASON, Language, Reason
+from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
-from refold.stages.ground import Ground, find_claims, split_words
+from refold.stages.ground import Ground, find_claims, normalise, split_words
 
+_BLANK_LINES = lazy_regex(r"\n{3,}")
 _BORDER = lazy_regex(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
-_HEADING = lazy_regex(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
 _LEAD = lazy_regex(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
 _ORDER = lazy_regex(
     r"\b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,40}\b(?:previous|prior|above|all|everything|instructions?|rules?|"
@@ -34,34 +38,6 @@ _ORDER = lazy_regex(
     re.I,
 )
 SHOWN_CHARS_MAX = 160
-# This many equal words in a row are no coincidence.
-RUN_WORDS, RUN_CHARS, RUNS_MAX = 5, 9, 400
-# In a sentence that names a person as its source, fewer Chinese characters are enough.
-RUN_CHARS_ATTRIBUTED = 6
-# These sections hold what people want and what was decided: nothing there may come from a tool.
-_WISHES = frozenset(
-    name.casefold()
-    for heading in (
-        *(HEADINGS[section] for section in ("pending", "preferences", "decisions")),
-        *(NOTE_HEADINGS[section] for section in ("asked", "found", "open")),
-    )
-    for name in heading.values()
-)
-# In other sections it is dropped if it sounds like a rule, a wish or a decision.
-_RULES = lazy_regex(
-    r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
-    r"do not|don't)\b|"
-    r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
-    re.I,
-)
-# A sentence that says whose wish, rule or decision it is: a name or a number that only a tool returned is not theirs.
-_ATTRIBUTED = lazy_regex(
-    r"\busers? (?:wants?|ask(?:ed|s)|said|says|prefers?|requires?|requested|decided|agreed|instructed)\b|"
-    r"\bas (?:requested|instructed|agreed|decided)\b|\bwe (?:decided|agreed)\b|"
-    r"\b(?:rules?|decisions?|instructions?|orders?|policy):|"
-    r"用户(?:要求|希望|说|决定|同意|想)|(?:规则|决定|要求|约定)[：:]|按照?(?:用户|要求)",
-    re.I,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,58 +70,15 @@ class Verified:
         return len(self.dropped) / self.sentences if self.sentences else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Voices:
-    """The source split by speaker: a quote counts only for its own speaker, and tools make no decisions."""
-
-    user: Ground
-    assistant: Ground
-    tool: Ground
-
-    @classmethod
-    def of_messages(cls, messages: Sequence[Message], asked: str = "") -> Voices:
-        """Return the voices of these messages; ``asked`` is what the user said before them."""
-        user = Ground.of_voice(messages, "user", (asked,))
-        return cls(user, Ground.of_voice(messages, "assistant"), Ground.of_voice(messages, "tool"))
-
-    def is_quote(self, who: str, text: str) -> bool:
-        """Tell whether the named speaker (``U`` or ``A``) said this."""
-        return (self.user if who == "U" else self.assistant).has_text(text)
-
-    def is_borrowed(self, sentence: str) -> bool:
-        """Tell whether a sentence repeats a run of words that only a tool ever returned.
-
-        If it names a person as its source, one name or number that only a tool returned is enough.
-        """
-        is_attributed = _ATTRIBUTED.search(sentence) is not None
-        if is_attributed and any(self._is_of_tool(Ground.has, claim) for claim in find_claims(sentence)):
-            return True
-        words = split_words(sentence)
-        chars = RUN_CHARS_ATTRIBUTED if is_attributed else RUN_CHARS
-        size = chars if words and not words[0].isascii() else RUN_WORDS
-        runs = (words[at : at + size] for at in range(min(len(words) - size + 1, RUNS_MAX)))
-        return any(self._is_of_tool(Ground.has_run, run) for run in runs)
-
-    def _is_of_tool(self, has: Callable[[Ground, Any], bool], piece: Any) -> bool:
-        return has(self.tool, piece) and not has(self.user, piece) and not has(self.assistant, piece)
-
-
 def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Verified:
     """Return the sentences whose every claim is in the source; with ``voices``, only those attributed correctly."""
+    screened, borrowed = voices.screen(words) if voices is not None else (words.splitlines(), [])
+    dropped = [Dropped(line.strip()[:SHOWN_CHARS_MAX], is_borrowed=True) for line in borrowed]
     lines: list[str] = []
-    dropped: list[Dropped] = []
-    total = 0
-    is_wish = False
-    for line in words.splitlines():
+    total = len(dropped)
+    for line in screened:
         if not line.strip():
             lines.append("")
-            continue
-        if _HEADING.match(line.strip()):
-            is_wish = line.strip().strip("#*:： ").casefold() in _WISHES
-        is_claimed = is_wish or _RULES.search(line) or _ATTRIBUTED.search(line)
-        if voices is not None and is_claimed and voices.is_borrowed(line):
-            dropped.append(Dropped(line.strip()[:SHOWN_CHARS_MAX], is_borrowed=True))
-            total += 1
             continue
         kept, gone, count = _check_line(line, ground)
         total += count
@@ -157,7 +90,7 @@ def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Ve
 
 def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
     """Return a line without its wrong sentences, the dropped ones, and how many sentences it had."""
-    if _HEADING.match(line.strip()):
+    if HEADING.match(line.strip()):
         wrong = find_wrong(line, ground)
         return ("", [wrong], 1) if wrong else (line.rstrip(), [], 0)
     lead, body = _LEAD.match(line).groups()  # type: ignore[union-attr]
@@ -194,7 +127,7 @@ def _drop_bare_headings(lines: list[str]) -> str:
             if following.startswith("#"):
                 continue
         kept.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    return _BLANK_LINES.sub("\n\n", "\n".join(kept)).strip()
 
 
 RULES_MAX = 12
@@ -272,83 +205,233 @@ def _put(words: str, names: Mapping[Language, str], lines: Sequence[str], langua
     return "\n".join([*rows[:stop], added, *rows[stop:]])
 
 
-# A text longer than this share of what it replaces is not a summary.
-SIZE_SHARE_MAX = 0.7
-HEADINGS_MIN = 2
-ECHO_CHARS = 60
-COPIED_CHARS = 400
-# A refusal is short, or opens the answer; a summary may well mention one that happened.
-REFUSAL_CHARS_MAX = 600
+# Who said what, and what only a tool returned.
 
-_REASONS = {
-    "length": because.ANSWER_CUT_OFF(),
-    "tool_calls": because.ANSWER_CALLS(),
-    "refusal": because.ANSWER_REFUSES(),
-    "content_filter": because.ANSWER_FILTERED(),
-    "error": because.NO_ANSWER(),
-}
-_REFUSAL = lazy_regex(
-    r"\A\W{0,4}(?:(?:I['’]?m|I am) (?:(?:very |really |so )?sorry|unable|not able)|(?:sorry|apologies|unfortunately),? "
-    r"(?:but )?(?:I|as)\b|I (?:can(?:no|['’])t|could not|won['’]t|will not|must decline|do not feel)|as an AI\b|"
-    r"很?抱歉|对不起|我(?:无法|不能|没有办法)|作为(?:一个|一名)?(?:AI|人工智能)|不好意思)",
+# This many equal words in a row are no coincidence; nine Chinese characters weigh as much as five words.
+RUN_WEIGHT, WORD_WEIGHT, HAN_WEIGHT = 90, 18, 10
+# In a sentence that names a person as its source, six Chinese characters are enough.
+HAN_WEIGHT_ATTRIBUTED = 15
+# Words of a summary beyond this many are not compared, and their lines are dropped.
+WORDS_MAX = 4_000
+
+HEADING = lazy_regex(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
+_LEVEL = lazy_regex(r"#{1,6}(?=\s)")
+_LEADS_IN = lazy_regex(r"[^:：]{1,60}[:：]\Z")
+_UNDERLINE = lazy_regex(r"(?:-{3,}|={3,})\Z")
+# These sections hold what people want and what was decided: nothing there may come from a tool.
+_WISHES = frozenset(
+    name.casefold()
+    for heading in (
+        *(HEADINGS[section] for section in ("pending", "preferences", "decisions")),
+        *(NOTE_HEADINGS[section] for section in ("asked", "found", "open")),
+    )
+    for name in heading.values()
+)
+_NEUTRAL = frozenset(
+    name.casefold() for heading in (*HEADINGS.values(), *NOTE_HEADINGS.values()) for name in heading.values()
+).difference(_WISHES)
+# A section with another name holds the same if its name says so.
+_WISH_NAME = lazy_regex(
+    r"\b(?:users?|humans?|customers?|wish\w*|wants?|rules?|decisions?|decided|instructions?|orders?|policy|policies|"
+    r"preferences?|requirements?|requests?|constraints?|guidelines?|agree\w*|todos?|tasks?|goals?|said)\b|"
+    r"用户|客户|要求|规则|决定|指令|指示|偏好|需求|约定|规定|待办|任务|目标|原话",
     re.I,
 )
-_CALL = lazy_regex(
-    r"\A\s*(?:```(?:json|xml)?\s*)?(?:<\|?(?:tool_call|function_call|tool_use|invoke|function=|antml)|"
-    r"\[TOOL_CALLS?\]|\{\s*\"(?:name|tool|function|tool_name|tool_calls|action)\"\s*:)",
+# In other sections a line is checked if it sounds like a rule, a wish or a decision.
+_RULES = lazy_regex(
+    r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
+    r"do not|don't)\b|"
+    r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
     re.I,
 )
-_PAGE = lazy_regex(r"\A\s*(?:<!doctype|<html|<\?xml|<head|<body)", re.I)
-_DATA = lazy_regex(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
-_WORD = lazy_regex(r"\w{2}|[\u3400-\u9fff]")
+# A sentence that says whose wish, rule or decision it is: a name or a number that only a tool returned is not theirs.
+_ATTRIBUTED = lazy_regex(
+    r"\b(?:users?|humans?|customers?|clients?|owners?|operators?|admins?|they|he|she|we) (?:wants?|ask(?:ed|s)|said|"
+    r"says|prefers?|requires?|requested|decided|agreed|instructed|insist(?:s|ed)|confirmed|approved|ordered)\b|"
+    r"\b(?:user|human|customer|client|owner|operator|admin)['’]s (?:\w+ )?(?:wish|rule|decision|instruction|order|"
+    r"preference|requirement|request|words?)|"
+    r"\bas (?:requested|instructed|agreed|decided)\b|\b(?:was|were|is|are|been) (?:agreed|decided|instructed)\b|"
+    r"\b(?:according to|per|by order of|on behalf of) (?:the )?(?:user|human|customer|client|owner|operator|admin)\b|"
+    r"\b(?:rules?|decisions?|instructions?|orders?|policy|preferences?|requirements?|requests?|constraints?|todos?|"
+    r"user|human|said)[\"'*]{0,3}[ \t]{0,3}[:：|—–-]|"
+    r"(?:用户|客户|对方|老板|管理员)(?:要求|希望|说|决定|同意|想|指示|规定|强调|表示|确认)|"
+    r"(?:规则|决定|要求|约定|偏好|指令|指示|需求|待办|规定|用户|原话)[\"'*]{0,3}[ \t]{0,3}[：:|—–-]|"
+    r"(?:按照?|根据|应)(?:用户|客户|要求)",
+    re.I,
+)
+# Marks by which chat templates open a person's turn.
+_TEMPLATE = lazy_regex(
+    r"<\|?/?(?:im_start|im_end|user|human|start_header_id|start_of_turn|system)\b|\[/?INST\]|<<SYS>>|"
+    r"^\W{0,6}(?:human|user|instruction)s?[ \t]*[:：]|^\W{0,6}(?:用户|人类|指令)[ \t]*[:：]",
+    re.I,
+)
+# How a line names its speaker: as our records do, or in a form that could be taken for that.
+_SPEAKER = lazy_regex(
+    r"(?P<lead>[^\S\n]*(?:(?:[-*•>|]|\d{1,3}[.)])[^\S\n]*){0,4}\*{0,2})(?P<who>[UA])\*{0,2}[^\S\n]?(?:>|&gt;|›|»)\*{0,2}"
+    r"[^\S\n]*(?P<said>.*)\Z",
+    re.I | re.S,
+)
+_ITEM = lazy_regex(r"\s*(?:[-*•>|]|\d{1,3}[.)]|#{1,6}\s)")
+_ENCODED = lazy_regex(r"[A-Za-z0-9+/_-]{24,4000}={0,2}")
+_ESCAPED = lazy_regex(r"\\u([0-9a-fA-F]{4})")
+_PERCENT = lazy_regex(r"(?:%[0-9a-fA-F]{2})+")
+ENCODED_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A model's answer and the requirements for it. It must use some of ``headings``."""
+class SummaryLine:
+    """One line of a summary. ``is_claimed``: it states a wish, a rule or a decision. ``is_attributed``: of a person."""
 
     text: str
-    finish_reason: str = "stop"
-    prompt: str = ""
-    demands: str = ""
-    tokens: int = 0
-    source_tokens: int = 0
-    headings: Sequence[str] = ()
+    is_claimed: bool = False
+    is_attributed: bool = False
 
 
-def find_rejection(answer: Answer) -> Reason:
-    """Return why an answer cannot be a summary; no reason if it can."""
-    told = _REASONS.get(answer.finish_reason, NO_REASON)
-    if told:
-        return told
-    text = answer.text.strip()
-    if not _WORD.search(text):
-        return because.ANSWER_EMPTY()
-    if _CALL.match(text):
-        return because.ANSWER_CALLS()
-    if _PAGE.match(text):
-        return because.ANSWER_IS_PAGE()
-    if _REFUSAL.match(text) and len(text) <= REFUSAL_CHARS_MAX:
-        return because.ANSWER_REFUSES()
-    if is_echo(text, answer.prompt, answer.demands):
-        return because.ANSWER_ECHOES()
-    if answer.source_tokens and answer.tokens > answer.source_tokens * SIZE_SHARE_MAX:
-        return because.ANSWER_LONG(tokens=answer.tokens, source=answer.source_tokens)
-    if answer.headings and _count_headings(text, answer.headings) < min(HEADINGS_MIN, len(answer.headings)):
-        return because.ANSWER_BARE()
-    if _DATA.match(text):
-        return because.ANSWER_IS_DATA()
-    return NO_REASON
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The source split by speaker: a quote counts only for its own speaker, and tools make no decisions."""
+
+    user: Ground
+    assistant: Ground
+    tool: Ground
+
+    @classmethod
+    def of_messages(cls, messages: Sequence[Message], asked: str = "") -> Voices:
+        """Return the voices of these messages; ``asked`` is what the user said before them."""
+        results = [part.text for one in messages for part in one.parts if part.kind in ("result", "media")]
+        return cls(
+            Ground.of_voice(messages, "user", (asked,)),
+            Ground.of_voice(messages, "assistant"),
+            Ground([*results, *(text for result in results for text in decode(result))]),
+        )
+
+    def screen(self, words: str) -> tuple[list[str], list[str]]:
+        """Return the lines of a summary without those that pass a tool's words off as a person's, and those."""
+        rows = self._read_rows(words.splitlines())
+        gone: set[int] = set()
+        block: list[int] = []
+        for at, row in enumerate([*rows, SummaryLine("")]):
+            if row.is_claimed:
+                block.append(at)
+            elif row.text.strip() or at == len(rows):
+                gone |= self._find_borrowed(rows, block)
+                block = []
+        kept = [row.text for at, row in enumerate(rows) if at not in gone]
+        return kept, [rows[at].text for at in sorted(gone)]
+
+    def is_borrowed(self, sentence: str, *, is_attributed: bool = False) -> bool:
+        """Tell whether a sentence repeats a run of words that only a tool ever returned.
+
+        If it names a person as its source, one name or number that only a tool returned is enough.
+        """
+        is_theirs = is_attributed or _ATTRIBUTED.search(sentence) is not None
+        return bool(self._find_borrowed([SummaryLine(sentence, True, is_theirs)], [0]))
+
+    def _read_rows(self, lines: Sequence[str]) -> list[SummaryLine]:
+        rows: list[SummaryLine] = []
+        wish_level = 0
+        is_wish = in_item = in_quote = False
+        first = 0
+        for at, line in enumerate(lines):
+            plain = normalise(line).strip()
+            below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+            if not plain or HEADING.match(plain) or _LEADS_IN.match(plain) or _UNDERLINE.match(below):
+                if plain:
+                    is_wish, wish_level = _read_heading(plain, is_wish, wish_level)
+                rows.append(SummaryLine(line))
+                in_item = in_quote = False
+                continue
+            goes_on = in_item and not _ITEM.match(plain) and not _SPEAKER.match(plain)
+            row, in_quote = self._read_line(line, in_quote and goes_on)
+            if is_wish and not in_quote:
+                row = replace(row, is_claimed=True)
+            if not goes_on:
+                first = at
+            elif row.is_claimed != rows[-1].is_claimed and not in_quote:
+                # A sentence that runs over lines is judged as one; each line of it changes once at most.
+                if row.is_claimed:
+                    rows[first:] = [replace(one, is_claimed=True) for one in rows[first:]]
+                row = replace(row, is_claimed=True)
+            rows.append(row)
+            in_item = True
+        return rows
+
+    def _read_line(self, line: str, goes_on: bool) -> tuple[SummaryLine, bool]:
+        """Return a line as a row, and whether it is a quotation that holds; ``goes_on`` from the line before it."""
+        if goes_on:
+            said = line.strip()
+            return (
+                (SummaryLine(line), True) if self.user.has_sentence(said) else (SummaryLine(f"- {said}", True), False)
+            )
+        speaker = _SPEAKER.match(normalise(line))
+        if speaker:
+            who, said = speaker["who"].upper(), speaker["said"].strip()
+            if said and (self.user if who == "U" else self.assistant).has_sentence(said):
+                return SummaryLine(line if f"{who}> " in line else f"{who}> {said}"), True
+            return SummaryLine(f"{speaker['lead'].strip('*') or '- '}{said}" if said else "", True, True), False
+        is_attributed = _ATTRIBUTED.search(line) is not None
+        return SummaryLine(
+            line, is_attributed or bool(_RULES.search(line) or _TEMPLATE.search(line)), is_attributed
+        ), False
+
+    def _find_borrowed(self, rows: Sequence[SummaryLine], block: Sequence[int]) -> set[int]:
+        """Return which of these lines, read as one text, have something that only a tool returned."""
+        found = {
+            at
+            for at in block
+            if rows[at].is_attributed and any(self._is_of_tool(Ground.has, one) for one in find_claims(rows[at].text))
+        }
+        words = [(word, at) for at in block for word in split_words(rows[at].text)]
+        found.update(at for _, at in words[WORDS_MAX:])
+        han = HAN_WEIGHT_ATTRIBUTED if any(rows[at].is_attributed for at in block) else HAN_WEIGHT
+        weights = [WORD_WEIGHT if word.isascii() else han for word, _ in words[:WORDS_MAX]]
+        stop = weight = 0
+        for start, own in enumerate(weights):
+            while stop < len(weights) and weight < RUN_WEIGHT:
+                weight += weights[stop]
+                stop += 1
+            if weight < RUN_WEIGHT:
+                break
+            if self._is_of_tool(Ground.has_run, [word for word, _ in words[start:stop]]):
+                found.update(at for _, at in words[start:stop])
+            weight -= own
+        return found
+
+    def _is_of_tool(self, has: Callable[[Ground, Any], bool], piece: Any) -> bool:
+        return has(self.tool, piece) and not has(self.user, piece) and not has(self.assistant, piece)
 
 
-def is_echo(text: str, prompt: str, demands: str) -> bool:
-    """Tell whether an answer is the question again, or a long piece of it."""
-    opening = " ".join(demands.split())[:ECHO_CHARS]
-    if len(opening) >= ECHO_CHARS // 2 and opening in " ".join(text[:20_000].split()):
-        return True
-    return len(text) >= COPIED_CHARS and bool(prompt) and text in prompt
+def _read_heading(line: str, is_wish: bool, wish_level: int) -> tuple[bool, int]:
+    """Return whether the lines below a heading are wishes, and the level of the heading that says so.
+
+    A heading within such a section, a bold line and a line that leads in do not end it, unless they are ours.
+    """
+    name = line.strip("#*:：- ").casefold()
+    marks = _LEVEL.match(line)
+    level = len(marks[0]) if marks else 0
+    if name in _WISHES or _WISH_NAME.search(name):
+        return True, level or wish_level or 6
+    if is_wish and name not in _NEUTRAL and (not level or level > wish_level):
+        return True, wish_level
+    return (False, 0) if level or name in _NEUTRAL else (is_wish, wish_level)
 
 
-def _count_headings(text: str, headings: Sequence[str]) -> int:
-    lines = {line.strip().strip("#*:： ").casefold() for line in text.splitlines() if len(line) < 80}
-    return sum(heading.casefold() in lines for heading in headings)
+def decode(text: str) -> Iterable[str]:
+    """Yield what a text says in the usual encodings, where a model could read it: escapes, entities, base64."""
+    if "\\u" in text:
+        yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    if "&" in text:
+        yield html.unescape(text)
+    if "%" in text:
+        # Not urllib's ``unquote``: the core imports nothing that could reach a network.
+        yield _PERCENT.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), text)
+    for number, found in enumerate(_ENCODED.finditer(text)):
+        if number >= ENCODED_MAX:
+            return
+        body = found[0].rstrip("=").replace("-", "+").replace("_", "/")
+        try:
+            plain = base64.b64decode(body + "=" * (-len(body) % 4)).decode()
+        except (binascii.Error, ValueError):
+            continue
+        if plain.replace("\n", "").isprintable():
+            yield plain

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 from unittest import SkipTest
 
 from refold.config import CompressionConfig
@@ -476,26 +476,8 @@ def case_view(rig: Rig) -> None:
 
 
 _CASES: dict[str, Callable[[Rig], None]] = {
-    "fits": case_fits,
-    "hooked": case_hooked,
-    "oversize": case_oversize,
-    "recall": case_recall,
-    "undo": case_undo,
-    "restart": case_restart,
-    "reopened": case_reopened,
-    "sync": _in_mode("sync"),
-    "async": _in_mode("async"),
-    "stream": _in_mode("stream"),
-    "async_stream": _in_mode("async_stream"),
-    "parallel": case_parallel,
-    "thinking": case_thinking,
-    "images": case_images,
-    "apart": case_apart,
-    "metadata": case_metadata,
-    "usage": case_usage,
-    "overflow": case_overflow,
-    "cancelled": case_cancelled,
-    "view": case_view,
+    **{name.removeprefix("case_"): case for name, case in list(globals().items()) if name.startswith("case_")},
+    **{mode: _in_mode(mode) for mode in get_args(Mode)},
 }
 CASES = tuple(_CASES)
 

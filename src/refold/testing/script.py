@@ -20,6 +20,7 @@ from refold.llm.errors import classify_response
 from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion, Usage
 from refold.tokens import counter_for
 
+ScriptedUsage = Usage  # What the provider reports.
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 FaultKind = Literal["hang", "drop", "html", "empty", "half_json", "status", "error_event", "drip", "endless"]
 
@@ -35,15 +36,6 @@ class ScriptedCall:
     @property
     def arguments_text(self) -> str:
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedUsage:
-    """The usage that the provider reports; ``cached`` is the part of ``input`` that was read from its cache."""
-
-    input: int
-    output: int
-    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +276,7 @@ class ScriptedModel:
 
 def _complete(reply: ScriptedReply, prompt: str) -> Completion:
     count = counter_for(None).count_text
-    usage = Usage(count(prompt), count(reply.text))
-    if reply.usage is not None:
-        usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
-    return Completion(reply.text, reply.reason, usage)
+    return Completion(reply.text, reply.reason, reply.usage or Usage(count(prompt), count(reply.text)))
 
 
 async def _misbehave(fault: Fault) -> Completion:

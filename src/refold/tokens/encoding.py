@@ -1,20 +1,12 @@
 """Tokens of a text: exact counts with public vocabularies, offline, and estimates for other tokenizers.
 
-The encoder is loaded at the first count, once per process. Text is always ordinary text: a string that looks like a
-special token counts as the characters it has. Input that no encoder takes (lone surrogates) is repaired first, the same
-way every time.
+The encoder is loaded at the first count. Text is always ordinary text, also where it looks like a special token; lone
+surrogates are repaired first. A giant text is counted in chunks, still exactly: chunks end where every pre-tokenizer
+splits, or at a seam inside one piece. There a law of byte-pair encodings holds: tokens are *the* encoding of a piece if
+and only if every two neighbours, encoded alone, come out as themselves. Without proof the text is counted whole.
 
-Giant texts are counted exactly, too. On one piece that nothing splits (a megabyte of one letter, a genome, a wall of
-dashes) the encoder needs n log n time and fifty bytes for each byte, so such a text is taken apart. Each way of doing
-so keeps the count exact. A *safe cut* is a place where every pre-tokenizer splits. Elsewhere this law of byte-pair
-encodings is used: a sequence of tokens is *the* encoding of its piece if and only if every two neighbours, encoded
-alone, come out as themselves. Where the law cannot be shown to hold, the text is counted whole.
-
-An estimate starts from the exact count of o200k: any large byte-pair vocabulary cuts English, code, JSON and base64
-much like another, so a measured text is a far better guess than a formula over its characters. Two things differ
-between vendors and are corrected: scripts beyond Latin (by their extra UTF-8 bytes) and digits (one token each, or
-groups). An estimate leans to the high side; ``margin`` says by how much it may still be too low, and reported usage
-narrows the margin through ``Calibration``.
+An estimate corrects the exact count of o200k for other scripts and digits, because large vocabularies cut English and
+code alike. It leans to the high side; ``margin`` says by how much it may be too low, and ``Calibration`` narrows that.
 """
 
 from __future__ import annotations
@@ -25,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from refold.errors import ConfigError
 
@@ -51,7 +43,6 @@ class Vocabulary(Protocol):
     def encode_flat(self, text: str, /) -> bytes: ...
     def encode_batch_flat(self, texts: list[str], /) -> tuple[bytes, bytes]: ...
     def decode_bytes(self, tokens: list[int], /) -> bytes: ...
-    def decode_token_bytes(self, token: int, /) -> bytes: ...
 
 
 @cache
@@ -107,8 +98,6 @@ class Encoding:
 Encode = Callable[[str], bytes]
 
 GIANT_CHARS = 32_768  # A shorter text cannot be slow.
-_PROBE_CHARS = 16_384  # A run of GIANT_CHARS covers at least one whole probe, wherever it starts.
-_RUN_KEPT_CHARS = 4_096  # Shortened runs keep this much; no token's context reaches further.
 _CHUNK_CHARS = 65_536  # Other threads may have to wait while a chunk is encoded.
 _CUT_REACH_CHARS = 32_768
 _SEAM_CHARS = 8_192  # This much text on both sides of a seam must be of one class.
@@ -123,50 +112,20 @@ _SAFE_CUT = re.compile(r"(?<=[A-Za-z0-9])(?=[ \n])|(?<=[A-Za-z])(?=[0-9])|(?<=[\
 _ONE_PIECE = tuple(re.compile(pattern) for pattern in (r"[a-z]+", r"[A-Z]+", r"[!-/:-@\[-`{-~]+"))
 
 
-class CharRun(NamedTuple):
-    """A stretch of one character: text[start:end]."""
-
-    start: int
-    end: int
-
-
-class Group(NamedTuple):
-    """Runs with the text around them, up to a safe cut on both sides."""
-
-    start: int
-    end: int
-    runs: list[CharRun]
-
-
 class _SeamError(Exception):
     """It could not be shown that the two sides of a cut fit: the text is counted whole."""
 
 
 def count_giant(text: str, tokenizer: Vocabulary, encode: Encode) -> int:
-    """Return the number of tokens of a long text. ``encode`` gives four bytes for each token."""
-    total = done = 0
-    for group in _group_runs(text, _find_runs(text)):
-        if group.start > done:
-            total += _count_chunks(text[done : group.start], tokenizer, encode)
-        runs = [CharRun(run.start - group.start, run.end - group.start) for run in group.runs]
-        total += _count_by_period(text[group.start : group.end], runs, tokenizer, encode)
-        done = group.end
-    rest = text[done:] if done else text
-    return total + (_count_chunks(rest, tokenizer, encode) if rest else 0)
-
-
-# -- chunks ----------------------------------------------------------------------------------------------------------
-
-
-def _count_chunks(text: str, tokenizer: Vocabulary, encode: Encode) -> int:
-    """Count a text chunk by chunk."""
-    if len(text) <= 2 * _CHUNK_CHARS:
-        return len(encode(text)) // _ID_BYTES
+    """Return the number of tokens of a long text, counted chunk by chunk. ``encode`` gives four bytes per token."""
     total = start = 0
-    before = b""  # The end of the chunk before, where the cut between the two is a seam.
+    before = b""  # The end of the previous chunk, if the cut between the two is a seam.
+    piece, ids = "", b""
     try:
         for end, is_seam in _find_cuts(text):
-            ids = encode(text[start:end])
+            if text[start:end] != piece:  # In a run of one character most chunks are equal.
+                piece = text[start:end]
+                ids = encode(piece)
             total += len(ids) // _ID_BYTES
             if before:
                 total += _mend_seam(before, ids, tokenizer)
@@ -200,7 +159,9 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _is_one_piece(text: str, start: int, end: int) -> bool:
-    return any(pattern.fullmatch(text, start, end) for pattern in _ONE_PIECE)
+    # Digits are split in threes, so a run of them is many pieces.
+    is_run = text[start:end] == text[start] * (end - start) and not text[start].isnumeric()
+    return is_run or any(pattern.fullmatch(text, start, end) for pattern in _ONE_PIECE)
 
 
 def _mend_seam(before: bytes, after: bytes, tokenizer: Vocabulary) -> int:
@@ -211,121 +172,23 @@ def _mend_seam(before: bytes, after: bytes, tokenizer: Vocabulary) -> int:
             break
         first, last = left[-width], right[width - 1]
         middle = left[1 - width :] + right[: width - 1]
-        text = tokenizer.decode_bytes(middle)
-        if len(text) > _SEAM_CHARS - 2 * _TOKEN_BYTES_MAX:
+        if len(tokenizer.decode_bytes(middle)) > _SEAM_CHARS - 2 * _TOKEN_BYTES_MAX:
             break
-        mended = tokenizer.encode_ordinary(text.decode("ascii"))
-        if _are_neighbours(first, mended[0], tokenizer) and _are_neighbours(mended[-1], last, tokenizer):
+        mended = _encode_again(middle, tokenizer)
+        if not mended:
+            continue
+        pairs = ([first, mended[0]], [mended[-1], last])
+        if all(_encode_again(pair, tokenizer) == pair for pair in pairs):
             return len(mended) - len(middle)
     raise _SeamError
 
 
-def _are_neighbours(first: int, second: int, tokenizer: Vocabulary) -> bool:
-    """Tell whether two tokens of one piece, encoded alone, come out as themselves."""
-    pair = [first, second]
-    return tokenizer.encode_ordinary(tokenizer.decode_bytes(pair).decode("ascii")) == pair
-
-
-# -- runs of one character -------------------------------------------------------------------------------------------
-
-
-def _find_runs(text: str) -> list[CharRun]:
-    """Return the long runs of one character, in order; looks at one place in every 16,384."""
-    runs: list[CharRun] = []
-    end = 0
-    for at in range(0, len(text) - _PROBE_CHARS, _PROBE_CHARS):
-        if at < end or text[at] != text[at + 1] or text[at] != text[at + 99]:
-            continue
-        character = text[at]
-        block = character * _PROBE_CHARS
-        if text[at : at + _PROBE_CHARS] != block or character.isnumeric():
-            continue  # Numbers are split in threes: short pieces, never slow.
-        before = text[max(end, at - _PROBE_CHARS) : at]
-        start = at - (len(before) - len(before.rstrip(character)))
-        end = at + _PROBE_CHARS
-        while text.startswith(block, end):
-            end += _PROBE_CHARS
-        after = text[end : end + _PROBE_CHARS]
-        end += len(after) - len(after.lstrip(character))
-        runs.append(CharRun(start, end))
-    return runs
-
-
-def _group_runs(text: str, runs: list[CharRun]) -> list[Group]:
-    """Put each run between two safe cuts, as near as there are any; runs with no cut between them go together."""
-    groups: list[Group] = []
-    done = 0
-    for run in runs:
-        if run.start < done:
-            start, inside = groups[-1].start, [*groups[-1].runs, run]
-            groups.pop()
-        else:
-            start, inside = done, [run]
-            for cut in _SAFE_CUT.finditer(text, max(done, run.start - _CUT_REACH_CHARS), run.start):
-                start = cut.start()
-        after = _SAFE_CUT.search(text, run.end)
-        done = after.start() if after else len(text)
-        groups.append(Group(start, done, inside))
-    return groups
-
-
-def _count_by_period(text: str, runs: list[CharRun], tokenizer: Vocabulary, encode: Encode) -> int:
-    """Count a text whose runs are shortened by whole tokens, and add those tokens again.
-
-    Between a token and its own copy, one more copy may be inserted: by the law above the result is again an encoding,
-    that of the longer text. Where no such place is found, the text is counted as it is.
-    """
-    kept: list[str] = []
-    places: list[tuple[int, int, int]] = []  # first and last byte of what is left of a run, and its token
-    added = at = size = 0
-    for run in runs:
-        character = text[run.start]
-        token, period = _find_period(tokenizer, character)
-        if not period:
-            return _count_chunks(text, tokenizer, encode)
-        length = _RUN_KEPT_CHARS + (run.end - run.start - _RUN_KEPT_CHARS) % period
-        added += (run.end - run.start - length) // period
-        before = text[at : run.start]
-        size += len(before.encode())
-        kept += (before, character * length)
-        places.append((size, size + length * len(character.encode()), token))
-        size = places[-1][1]
-        at = run.end
-    ids = tokenizer.encode_ordinary("".join((*kept, text[at:])))
-    if not _are_in_pairs(tokenizer, ids, places):
-        return _count_chunks(text, tokenizer, encode)
-    return len(ids) + added
-
-
-def _find_period(tokenizer: Vocabulary, character: str) -> tuple[int, int]:
-    """Return the token that fills a long run of a character, and how many characters it holds; 0 if none does."""
-    ids = tokenizer.encode_ordinary(character * _RUN_KEPT_CHARS)
-    token = ids[len(ids) // 2]
-    unit = character.encode()
-    piece = tokenizer.decode_token_bytes(token)
-    period = len(piece) // len(unit)
-    return token, period if piece == unit * period else 0
-
-
-def _are_in_pairs(tokenizer: Vocabulary, ids: list[int], places: list[tuple[int, int, int]]) -> bool:
-    """Tell whether in every place (first byte, last byte, token) the token is next to its own copy."""
-    sizes: dict[int, int] = {}
-    waiting = iter(places)
-    first, last, token = next(waiting)
-    offset = 0
-    previous = -1
-    for current in ids:
-        size = sizes.get(current)
-        if size is None:
-            size = sizes[current] = len(tokenizer.decode_token_bytes(current))
-        if current == token == previous and offset - size >= first and offset + size <= last:
-            found = next(waiting, None)
-            if found is None:
-                return True
-            first, last, token = found
-        previous = current
-        offset += size
-    return False
+def _encode_again(tokens: list[int], tokenizer: Vocabulary) -> list[int]:
+    """Return the encoding of the text of these tokens; empty if they are no text, because they cut a character."""
+    try:
+        return tokenizer.encode_ordinary(tokenizer.decode_bytes(tokens).decode())
+    except UnicodeDecodeError:
+        return []
 
 
 _DIGITS = b"0123456789"
@@ -373,14 +236,3 @@ class Estimate:
             if profile.per_digit:
                 tokens += (len(utf8) - len(utf8.translate(None, _DIGITS))) * profile.per_digit
         return math.ceil(tokens)
-
-
-class CharsQuarter:
-    """Four characters a token: the rough rule many tools use, for comparison with them. Far too low for Chinese."""
-
-    name = "chars/4"
-    margin = 2.0  # It undercounts Chinese threefold.
-
-    def count(self, text: str) -> int:
-        """Return a quarter of the characters, rounded up."""
-        return (len(text) + 3) // 4

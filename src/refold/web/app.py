@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from refold.conversation.reason import Language
 from refold.errors import ConfigError
 from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
@@ -97,11 +96,12 @@ def read_secret(workspace: Path) -> bytes:
             pass
         found = path.read_text(encoding="ascii").strip().encode()
     except (OSError, UnicodeError) as error:
+        why = type(error).__name__
         raise ConfigError(
-            f"{path} cannot be used ({type(error).__name__}); the page needs it to sign cookies"
+            "{path} cannot be used ({why}); the page needs it to sign cookies", path=path, why=why
         ) from None
     if len(found) < 32:
-        raise ConfigError(f"{path} is too short to be a secret; delete it, and refold creates a new one")
+        raise ConfigError("{path} is too short to be a secret; delete it, and refold creates a new one", path=path)
     return found
 
 
@@ -205,17 +205,13 @@ def _make_form(scope: Scope, *, is_wrong: bool = False) -> Response:
     from starlette.responses import HTMLResponse
 
     language = choose_language("", find_header(scope["headers"], b"accept-language"))
-    page = _write_form(language, is_wrong=is_wrong)
-    return HTMLResponse(page, 401 if is_wrong else 200, {"cache-control": "no-store"})
 
-
-def _write_form(language: Language, *, is_wrong: bool) -> str:
     def word(key: str) -> str:
         return escape(say_in(language, f"shell.{key}"))
 
     problem = f'<p class="problem" role="alert">{word("key_wrong")}</p>' if is_wrong else ""
     colours = 'matchMedia("(prefers-color-scheme: dark)").matches?"dark":"light"'
-    return (
+    page = (
         f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">'
         f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
@@ -227,6 +223,7 @@ def _write_form(language: Language, *, is_wrong: bool) -> str:
         'autocomplete="current-password" required autofocus></label>'
         f'<button class="button primary" type="submit">{word("sign_in")}</button></form></main></body></html>'
     )
+    return HTMLResponse(page, 401 if is_wrong else 200, {"cache-control": "no-store"})
 
 
 def redirect(target: str, **headers: str) -> Response:
@@ -265,16 +262,14 @@ class WebPage:
             await answer(scope, receive, send)
         elif visitor is not None:
             app = await self._find_app()
-            await app(self._tell(scope, visitor), receive, send)
+            # The framework would write a client's X-Forwarded-Prefix into its pages.
+            kept = [(name, value) for name, value in headers if name.lower() != b"x-forwarded-prefix"]
+            inside = {"headers": kept, "refold.application": self._application, "refold.caller": visitor}
+            await app({**scope, **inside}, receive, send)
         elif is_socket:
             await _refuse(scope, receive, send)
         else:
             await redirect(f"{PREFIX}/login")(scope, receive, send)
-
-    def _tell(self, scope: Scope, visitor: Visitor) -> Scope:
-        # The framework would write a client's X-Forwarded-Prefix into its pages.
-        kept = [(name, value) for name, value in scope["headers"] if name.lower() != b"x-forwarded-prefix"]
-        return {**scope, "headers": kept, "refold.application": self._application, "refold.caller": visitor}
 
     async def _find_app(self) -> FastAPI:
         if self._app is None:
@@ -284,15 +279,11 @@ class WebPage:
                     self._life = app.router.lifespan_context(app)
                     await self._life.__aenter__()
                     self._app = app
-                    self._start_sample()
+                    if not self._application.keys.is_required:
+                        from refold.web.sample import make_sample
+
+                        self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.manager))
         return self._app
-
-    def _start_sample(self) -> None:
-        """Create the sample session in the background if the workspace is empty and never had one."""
-        from refold.web.sample import make_sample
-
-        if not self._application.keys.is_required:
-            self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.manager))
 
     @property
     def is_making_sample(self) -> bool:

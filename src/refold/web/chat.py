@@ -11,10 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from refold.agent.models import Chosen
 from refold.errors import ConfigError
-from refold.manager import ContextCompressionManager
-from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.web.room import (
     SYSTEM,
@@ -28,7 +25,7 @@ from refold.web.room import (
     read_chat_block,
 )
 from refold.web.shell import button, guarded, icon, set_prop, set_text, sheet, text, to_script
-from refold.web.visit import clean, find_visit, say
+from refold.web.visit import clean, explain, find_visit, say
 
 SHOWN_CHARS_MAX = 400_000
 CALL_CHARS_MAX = 20_000
@@ -145,7 +142,7 @@ class ModelPicker:
         self._draw_warning()
 
     async def look(self) -> None:
-        self._offer = await self.source.run(_find_offer, self.session_id)
+        self._offer = await self.source.run(list_offer, self.session_id)
         await self._take(self._offer.chosen, is_by_choice=False)
 
     async def _take(self, name: str, *, is_by_choice: bool) -> None:
@@ -184,7 +181,11 @@ class ModelPicker:
     def _tell_why(self) -> str:
         offer = self._offer
         if offer.problem:
-            return say("chat.no_named", model=offer.wanted, why=offer.problem) if offer.wanted else say("chat.no_model")
+            return (
+                say("chat.no_named", model=offer.wanted, why=explain(offer.problem))
+                if offer.wanted
+                else say("chat.no_model")
+            )
         kind = offer.kind if self.name == offer.chosen and not self._is_by_choice else "choice"
         if self.name == offer.local:
             kind = "local"
@@ -227,11 +228,6 @@ class ModelPicker:
         dialog.open()
 
 
-def _find_offer(access: Access, session_id: str) -> Offer:
-    row = access.ledger.read_session(session_id)
-    return list_offer(access, row.model if row is not None else "")
-
-
 class ChatBox:
     """The chat of a session in one tab.
 
@@ -264,7 +260,7 @@ class ChatBox:
                     self.stop = button(say("chat.stop"), self.room.stop, kind="small", icon_name="stop")
                     self.send = button(say("chat.send"), None, kind="primary small", icon_name="send")
                     reading = f"() => emit(document.getElementById('{self.field.html_id}').value)"
-                    self.send.on("click", guarded(self._take_text), js_handler=reading)
+                    self.send.on("click", guarded(self._take_key), js_handler=reading)
             self.model.draw_words()
         self._draw_state()
 
@@ -273,26 +269,25 @@ class ChatBox:
         self.stop.set_visibility(room.is_running)
         self.send.set_visibility(not room.is_running)
         self.problem.set_visibility(bool(room.problem))
-        set_text(self.problem, clean(say("chat.failed", why=room.problem)) if room.problem else "")
+        set_text(self.problem, say("chat.failed", why=explain(room.problem, 1_000)) if room.problem else "")
         for element in (self.field, self.send):
             set_prop(element, "disabled", not can_talk)
         self.model.enable(not room.is_running)
 
     async def _take_key(self, event: object) -> None:
+        """Send the text of the field; Escape stops the answer instead."""
         said = getattr(event, "args", None)
         if said is None:
             await self.room.stop()
         else:
             await self._say(str(said))
 
-    async def _take_text(self, event: object) -> None:
-        await self._say(str(getattr(event, "args", "") or ""))
-
     async def _say(self, prompt: str) -> None:
         if not prompt.strip() or not self.model.name or self.room.is_running:
             return
-        manager, chosen, system = await self.source.run(_choose_all, self.model.name)
-        self.room.start(manager, chosen, prompt, system)
+        chosen = await self.source.run(choose, self.model.name)
+        system = (await self.source.run(read_chat_block)).get("system", "") or SYSTEM
+        self.room.start(self.source.access.manager, chosen, prompt, system)
         self._sent = prompt
         ui.run_javascript(f"document.getElementById('{self.field.html_id}').value = ''")
         self._draw_state()
@@ -312,19 +307,11 @@ class ChatBox:
         self.live.draw(room)
         self._seen = (room.version, room.stored)
         self._draw_state()
-        self._give_back()
-
-    def _give_back(self) -> None:
-        """Put a refused prompt back into the field of the tab that sent it, unless the field has new text."""
-        if self.room.refused and self.room.refused == self._sent:
+        # A refused prompt returns to the field of the tab that sent it, unless the field has new text.
+        if room.refused and room.refused == self._sent:
             self._sent = ""
             field = f"document.getElementById('{self.field.html_id}')"
-            ui.run_javascript(f"if (!{field}.value) {field}.value = {to_script(self.room.refused)}")
-
-
-def _choose_all(access: Access, model: str) -> tuple[ContextCompressionManager, Chosen, str]:
-    chosen = choose(access, model)
-    return access.manager, chosen, read_chat_block(access).get("system", "") or SYSTEM
+            ui.run_javascript(f"if (!{field}.value) {field}.value = {to_script(room.refused)}")
 
 
 async def _call(hook: Stored) -> None:

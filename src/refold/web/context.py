@@ -6,15 +6,14 @@ page draws the conversation first.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from nicegui import ui
 
 from refold.conversation.message import join_words
-from refold.conversation.reason import Reason
-from refold.ledger.records import SessionRow
+from refold.ladder.report import StageReport
 from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored, read_window
@@ -111,65 +110,38 @@ class Going:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageWish:
-    """The preview of one stage."""
-
-    stage: str
-    count: int
-    freed: int
-    goes: tuple[Going, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The preview of a compression."""
-
-    before: int
-    after: int
-    stays: int
-    reason: Reason
-    stages: tuple[StageWish, ...] = ()
-
-
-def preview(access: Access, name: str, instructions: str) -> Preview:
-    """Return what a compression would do; nothing changes."""
+def preview(access: Access, name: str, instructions: str) -> tuple[CompactResult, dict[str, list[Going]]]:
+    """Return what a compression would do, and the first messages that each stage would remove; nothing changes."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, instructions, dry_run=True)
-    stages = []
+    going: dict[str, list[Going]] = {}
     for stage in result.stages:
-        if ids := list(dict.fromkeys(one for edit in stage.edits for one in edit.covers)):
-            goes = _tell_going(access, row, ids[:GOES_SHOWN])
-            stages.append(StageWish(stage.stage, len(ids), stage.tokens_freed, goes))
-    return Preview(result.previous_tokens, result.current_tokens, result.preserved_count, result.reason, tuple(stages))
+        for stored in access.ledger.read_messages(row.id, list_covered(stage)[:GOES_SHOWN]):
+            message = parse_stored(stored, row)
+            words = clean(" ".join(join_words(message.parts).split()))[:WORDS_CHARS]
+            going.setdefault(stage.stage, []).append(Going(find_speaker(message), words, stored.tokens))
+    return result, going
 
 
-def _tell_going(access: Access, row: SessionRow, ids: Sequence[str]) -> tuple[Going, ...]:
-    going = []
-    for stored in access.ledger.read_messages(row.id, ids):
-        message = parse_stored(stored, row)
-        words = clean(" ".join(join_words(message.parts).split()))[:WORDS_CHARS]
-        going.append(Going(find_speaker(message), words, stored.tokens))
-    return tuple(going)
+def list_covered(stage: StageReport) -> list[str]:
+    """Return the messages that the edits of a stage cover."""
+    return list(dict.fromkeys(one for edit in stage.edits for one in edit.covers))
 
 
 def unfold(access: Access, name: str, edit_id: str) -> Switched:
     """Undo the compression that made a fold; the last one for an empty id."""
-    row = access.need(name)
-    return access.manager.undo(row.id, edit_id or None)
+    return access.manager.undo(access.need(name).id, edit_id or None)
 
 
 def refold(access: Access, name: str, edit_id: str) -> Switched:
     """Redo an undone fold; the last one for an empty id."""
-    row = access.need(name)
-    return access.manager.redo(row.id, edit_id or None)
+    return access.manager.redo(access.need(name).id, edit_id or None)
 
 
 def pin(access: Access, name: str, handle: str, *, is_on: bool) -> None:
     """Pin a message, so that no compression touches it; or unpin it."""
-    row = access.need(name)
-    (access.manager.pin if is_on else access.manager.unpin)(row.id, handle)
+    (access.manager.pin if is_on else access.manager.unpin)(access.need(name).id, handle)
 
 
 def compress(access: Access, name: str, instructions: str) -> CompactResult:
@@ -209,10 +181,12 @@ class CompressSheet:
         self.dialog.open()
 
     async def _preview(self) -> None:
-        self._say(say("session.preview_running"))
+        self.result.clear()
+        with self.result:
+            text("p", say("session.preview_running"), "faint")
         self._enable(False)
         try:
-            found = await self.source.run(preview, self.name, self.instructions)
+            result, going = await self.source.run(preview, self.name, self.instructions)
         except BaseException:
             self.result.clear()
             raise
@@ -220,7 +194,7 @@ class CompressSheet:
             self._enable(True)
         self.result.clear()
         with self.result:
-            draw_preview(found)
+            draw_preview(result, going)
 
     async def _compress(self) -> None:
         self.dialog.close()
@@ -235,45 +209,36 @@ class CompressSheet:
         else:
             notify(say("session.not_done", why=say_reason(result.reason)))
 
-    def _say(self, words: str) -> None:
-        self.result.clear()
-        with self.result:
-            text("p", words, "faint")
-
     def _enable(self, is_on: bool) -> None:
         for one in (self.look, self.go):
             set_prop(one, "disabled", not is_on)
 
 
-def draw_preview(found: Preview) -> None:
-    if not found.stages:
-        text("p", say("session.preview_nothing", why=say_reason(found.reason)))
+def draw_preview(result: CompactResult, going: Mapping[str, Sequence[Going]]) -> None:
+    stages = [stage for stage in result.stages if stage.edits]
+    if not stages:
+        text("p", say("session.preview_nothing", why=say_reason(result.reason)))
         return
-    freed = found.before - found.after
-    text(
-        "p", say("session.preview_figures", before=found.before, after=found.after, freed=freed), "num preview-figures"
-    )
+    before, after = result.previous_tokens, result.current_tokens
+    figures = say("session.preview_figures", before=before, after=after, freed=before - after)
+    text("p", figures, "num preview-figures")
     with ui.element("div").classes("gauge-track thin").props("aria-hidden=true"):
-        ui.element("span").classes("part part-user").style(f"width:{found.after / max(1, found.before):.2%}")
+        ui.element("span").classes("part part-user").style(f"width:{after / max(1, before):.2%}")
     heading(say("session.preview_goes"), 3)
-    for stage in found.stages:
-        _draw_stage(stage)
+    for stage in stages:
+        count, name = len(list_covered(stage)), say(f"session.talk_stage_{stage.stage}")
+        with ui.element("details").classes("goes"):
+            text("summary", say("session.preview_stage", stage=name, count=count, freed=stage.tokens_freed), "num")
+            with ui.element("ul").classes("goes-list"):
+                for one in going.get(stage.stage, ()):
+                    with ui.element("li"):
+                        text("span", say(f"session.talk_by_{one.speaker}"), "faint")
+                        text("span", one.words, "cut")
+                        text("span", f"{one.tokens:,}", "num faint")
+                if count > GOES_SHOWN:
+                    text("li", say("session.preview_more", count=count - GOES_SHOWN), "faint")
     heading(say("session.preview_stays"), 3)
-    text("p", say("session.preview_stays_count", count=found.stays))
-
-
-def _draw_stage(stage: StageWish) -> None:
-    name = say(f"session.talk_stage_{stage.stage}")
-    with ui.element("details").classes("goes"):
-        text("summary", say("session.preview_stage", stage=name, count=stage.count, freed=stage.freed), "num")
-        with ui.element("ul").classes("goes-list"):
-            for going in stage.goes:
-                with ui.element("li"):
-                    text("span", say(f"session.talk_by_{going.speaker}"), "faint")
-                    text("span", going.words, "cut")
-                    text("span", f"{going.tokens:,}", "num faint")
-            if stage.count > GOES_SHOWN:
-                text("li", say("session.preview_more", count=stage.count - GOES_SHOWN), "faint")
+    text("p", say("session.preview_stays_count", count=result.preserved_count))
 
 
 class Indicator:

@@ -19,7 +19,7 @@ from nicegui.events import GenericEventArguments
 
 from refold.conversation.message import read_handle
 from refold.errors import HandleUnknown
-from refold.ledger.records import Event, MessagePath, StoredEdit
+from refold.ledger.records import Event, MessagePath
 from refold.manager.session import read_pinned
 from refold.server.api.interface import Access
 from refold.web.data import Seen, find_version, read_roles, read_seen
@@ -100,29 +100,22 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.seen = past if past is not None else await self.source.run(read_seen, self.name)
         self.outline = self._make_outline()
         first_change = self._place(lambda row: row.kind == "fold" or row.edit is not None)
-        await self._replace(first_change if self.is_frozen else -1)
+        await self._show(first_change if self.is_frozen else -1)
 
     async def filter(self, role: str) -> None:
         """Show only the messages of one role; all of them for an empty role."""
         self.role = role
         if role:
             self.roles = await self.source.run(read_roles, self.seen)
-        await self._replace(-1)
-
-    async def _replace(self, at: int) -> None:
-        self.version += 1
         self.outline = self._make_outline()
-        self.run_method("replace", self.version, len(self.outline), at)
+        await self._show(-1)
 
-    async def show_newest_fold(self) -> None:
+    async def show_fold(self, *, newest: bool = False) -> None:
+        """Scroll to the newest fold, or to the next one below the reader's position; after the last, to the first."""
         folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
-        if folds:
+        if folds and newest:
             await self._show(folds[-1])
-
-    async def next_fold(self) -> None:
-        """Scroll to the next fold below the reader's position; after the last one, to the first."""
-        folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
-        if folds:
+        elif folds:
             here = self._place(lambda row: row.key == self.place) if self.place else -1
             self.place = self.outline[at := next((one for one in folds if one > here), folds[0])].key
             await self._show(at)
@@ -169,11 +162,13 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         assert look in LOOKS
         before = next((row for row in self.outline if row.key == self.place), None)
         self.look = look
-        self.version += 1
         self.outline = self._make_outline()
         self._props["look"] = look
         self.update()
-        self.run_method("replace", self.version, len(self.outline), self._find_same(before))
+        await self._show(self._find_same(before))
+
+    def _take_place(self, event: GenericEventArguments) -> None:
+        self.place = str(event.args.get("key", ""))[:200]
 
     def _find_same(self, before: OutlineRow | None) -> int:
         """Return the new row of what the reader was looking at; -1 for the end."""
@@ -184,9 +179,6 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         if at >= 0:
             return at
         return self._place(lambda row: row.kind == "fold" and bool(row.edit and message_id in row.edit.covers))
-
-    def _take_place(self, event: GenericEventArguments) -> None:
-        self.place = str(event.args.get("key", ""))[:200]
 
     async def find(self, handle: str) -> None:
         """Scroll to the message behind a handle, opening the fold that hides it."""
@@ -247,7 +239,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
 
 
 def _read_if_changed(access: Access, name: str, seen: Seen) -> Seen | None:
-    if find_version(access.need(name)) == seen.version:
+    if find_version(access.need(name)) == find_version(seen.row):
         return None
     return read_seen(access, name)
 
@@ -286,7 +278,7 @@ def read_moments(access: Access, seen: Seen) -> list[Moment]:
     known = [one for one in figures.requests if one.messages][-MOMENTS_MAX:]
     if not known:
         return _count_moments(access, seen)
-    due = sorted(one.time for one in figures.folds)
+    due = sorted(one.created_at for one in figures.folds)
     moments = []
     for one in known:
         folds = sum(time <= one.time for time in due)
@@ -343,18 +335,15 @@ def rewind(seen: Seen, moment: Moment, switches: Sequence[Event]) -> Seen:
             named = event.fields.get("edits")
             ids_switched = {str(one) for one in named} if isinstance(named, list) else set()
             off = off - ids_switched if event.kind == "redone" else off | ids_switched
+    # An inactive edit that no event names was refused, so it was never active.
+    named = [event.fields["edits"] for event in switches]
+    switched = {str(one) for ids in named if isinstance(ids, list) for one in ids}
     edits = tuple(
-        replace(one, is_active=True) if not one.is_active else one
+        replace(one, is_active=True)
         for one in seen.edits
-        if one.created_at <= moment.time and one.edit.id not in off and _was_made(one, switches)
+        if one.created_at <= moment.time and one.edit.id not in off and (one.is_active or one.edit.id in switched)
     )
     return replace(seen, path=MessagePath(ids, digests, path.version), edits=edits, redoable=frozenset())
-
-
-def _was_made(one: StoredEdit, switches: Sequence[Event]) -> bool:
-    """Tell whether an inactive edit was active before: it was switched off, not refused."""
-    named = (event.fields.get("edits") for event in switches)
-    return one.is_active or any(isinstance(ids, list) and one.edit.id in ids for ids in named)
 
 
 class Timeline(ui.element, component="parts/timeline.js"):
@@ -366,11 +355,12 @@ class Timeline(ui.element, component="parts/timeline.js"):
         words = list_words(language, "session.time_")
         self._props.update(words=words, moments=[], at=0, language="zh-CN" if language == "zh" else "en-GB")
         self.moments: list[Moment] = []
-        self.on("seek", guarded(lambda event: on_seek(self._read_place(event))))
 
-    def _read_place(self, event: GenericEventArguments) -> int:
-        at = event.args.get("at") if isinstance(event.args, dict) else 0
-        return at if isinstance(at, int) and 0 < at <= len(self.moments) else 0
+        def seek(event: GenericEventArguments) -> Any:
+            at = event.args.get("at") if isinstance(event.args, dict) else 0
+            return on_seek(at if isinstance(at, int) and 0 < at <= len(self.moments) else 0)
+
+        self.on("seek", guarded(seek))
 
     def fill(self, moments: list[Moment]) -> None:
         if moments == self.moments:

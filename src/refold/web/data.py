@@ -16,14 +16,14 @@ from math import ceil
 from weakref import WeakKeyDictionary
 
 from refold.conversation.message import Message
-from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.reason import Reason
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event, MessagePath, SessionRow, StoredEdit
+from refold.ledger.records import Event, MessagePath, SessionRow, StoredBatch, StoredEdit
 from refold.manager import ContextCompressionManager
 from refold.manager.session import FORGOTTEN, REDO, parse_stored
 from refold.manager.status import TITLE, put_below, read_client, read_title
 from refold.manager.undo import read_redo
-from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, sum_requests
+from refold.manager.usage import Bill, RequestFigures, SessionFigures, sum_requests
 from refold.server.api.interface import Access
 from refold.web.visit import clean
 
@@ -45,26 +45,14 @@ _openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class FoldMade:
-    """Time and reason of a fold."""
-
-    created_at: float
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """A session at one moment, without its messages."""
 
     row: SessionRow
     path: MessagePath
     edits: tuple[StoredEdit, ...]
-    made: dict[str, FoldMade] = field(repr=False)
+    reasons: dict[str, Reason] = field(repr=False)  # Of each compression, by its batch.
     redoable: frozenset[str] = frozenset()
-
-    @property
-    def version(self) -> tuple[int, int, float]:
-        return find_version(self.row)
 
 
 def find_version(row: SessionRow) -> tuple[int, int, float]:
@@ -76,9 +64,8 @@ def read_seen(access: Access, name: str) -> Seen:
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
-    made = {one.edit.id: FoldMade(one.created_at, reasons.get(one.batch_id, NO_REASON)) for one in edits}
     redoable = frozenset(one for group in read_redo(row.settings.get(REDO)) for one in group)
-    return Seen(row, access.ledger.read_path(row.id), tuple(edits), made, redoable)
+    return Seen(row, access.ledger.read_path(row.id), tuple(edits), reasons, redoable)
 
 
 def read_roles(access: Access, seen: Seen) -> dict[str, str]:
@@ -121,11 +108,6 @@ def find_title(row: SessionRow) -> str:
     return title if isinstance(title, str) else ""
 
 
-def read_opening(access: Access, row: SessionRow) -> str:
-    """Return the first words of the user in a session."""
-    return read_title(access.ledger, row)
-
-
 def rename_session(access: Access, name: str, title: str) -> None:
     """Give a session a title; an empty one removes it. The name that clients use stays the same."""
     row = access.need(name)
@@ -164,7 +146,7 @@ class Overview:
     titles: dict[str, str]
     parts: tuple[SessionFigures, ...]
     bill: Bill
-    folds: tuple[FoldFigures, ...]
+    folds: tuple[StoredBatch, ...]
     points: tuple[Point, ...]
     events: tuple[Event, ...]
     is_cut: bool
@@ -185,7 +167,7 @@ def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overvie
     chosen = [access.need(name)] if name else rows
     titles = {access.name(row.id): name_session(access, row) for row in (*rows, *chosen)}
     parts = [cut_before(read_known(access.manager, row), since) for row in chosen]
-    folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
+    folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.created_at)
     requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
     events = [event for event in _read_events(access, chosen, name) if event.created_at >= since]
     is_one = sum(bool(part.requests) for part in parts) <= 1
@@ -209,7 +191,7 @@ def cut_before(figures: SessionFigures, since: float) -> SessionFigures:
     share = len(requests) / len(figures.requests) if figures.requests else 0.0
     # Summaries are billed for the whole session, so a part of its requests bears a share.
     bill = replace(sum_requests(requests), dollars_summaries=figures.bill.dollars_summaries * share)
-    folds = tuple(one for one in figures.folds if one.time >= since)
+    folds = tuple(one for one in figures.folds if one.created_at >= since)
     return replace(figures, requests=requests, folds=folds, bill=bill)
 
 
@@ -231,7 +213,7 @@ def read_known(manager: ContextCompressionManager, row: SessionRow) -> SessionFi
     return figures
 
 
-def _list_points(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures], size: int) -> list[Point]:
+def _list_points(requests: Sequence[RequestFigures], folds: Sequence[StoredBatch], size: int) -> list[Point]:
     """Return the mean of every ``size`` requests, oldest first. Dollars accumulate.
 
     A compression counts at the first point after it.
@@ -241,7 +223,7 @@ def _list_points(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures
     counted = 0
     for start in range(0, len(requests), max(1, size)):
         found = requests[start : start + size]
-        due = sum(1 for fold in folds[counted:] if fold.time <= found[-1].time)
+        due = sum(1 for fold in folds[counted:] if fold.created_at <= found[-1].time)
         counted += due
         dollars += sum(one.dollars or 0.0 for one in found)
         dollars_raw += sum(one.dollars_raw or 0.0 for one in found)
@@ -271,18 +253,12 @@ def _read_events(access: Access, rows: Sequence[SessionRow], name: str) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A session in the list."""
+    """A session in the list, under the name that the caller knows it by."""
 
+    row: SessionRow
     name: str
     title: str
-    model: str
-    messages: int
-    tokens: int
-    folds: int
-    changed_at: float
-    is_sample: bool = False
     has_own_title: bool = False
-    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,35 +274,18 @@ def list_sessions(access: Access, query: str, limit: int) -> Listing:
     """Return the sessions that match, the last changed first."""
     rows = access.list_rows(LISTED_MAX, 0)
     wanted = query.casefold().split()
-    listed = {row.id: one for row in rows if _matches(one := _describe(access, row), wanted)}
+    listed: dict[str, Listed] = {}
+    for row in rows:
+        name, title = access.name(row.id), clean(name_session(access, row))
+        text = f"{title}\n{name}\n{row.model}\n{read_client(row)}".casefold()
+        if all(word in text for word in wanted):
+            listed[row.id] = Listed(row, name, title, bool(find_title(row)))
     below = put_below([row for row in rows if row.id in listed])
     found = [
         replace(listed[row.id], title=f"↳ {listed[row.id].title}") if is_child else listed[row.id]
         for row, is_child in below
     ]
     return Listing(tuple(found[:limit]), len(found), bool(rows))
-
-
-def _matches(one: Listed, wanted: list[str]) -> bool:
-    text = f"{one.title}\n{one.name}\n{one.model}\n{one.client}".casefold()
-    return all(word in text for word in wanted)
-
-
-def _describe(access: Access, row: SessionRow) -> Listed:
-    own = find_title(row)
-    name = access.name(row.id)
-    return Listed(
-        name=name,
-        title=clean(name_session(access, row)),
-        model=clean(row.model)[:80],
-        messages=row.messages,
-        tokens=row.tokens,
-        folds=row.compression_count,
-        changed_at=row.updated_at,
-        is_sample=bool(row.settings.get(SAMPLE)),
-        has_own_title=bool(own),
-        client=clean(read_client(row))[:40],
-    )
 
 
 def name_session(access: Access, row: SessionRow) -> str:
@@ -339,7 +298,7 @@ def _find_opening(access: Access, row: SessionRow) -> str:
     forgotten = row.settings.get(FORGOTTEN)
     key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
     if key not in _openings:
-        opening = read_opening(access, row)
+        opening = read_title(access.ledger, row)
         if not opening:
             return ""
         _openings[key] = opening

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from refold.agent import Agent, AgentEvent, events
 from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.config.load import ChatBlock, read_block
-from refold.errors import ConfigError, RefoldError
+from refold.errors import ConfigError, LedgerError, RefoldError
 from refold.llm.choose import DEFAULT_MODELS
 from refold.llm.openai import NAME as LOCAL_NAME
 from refold.llm.openai import LocalModel, find_local_model
@@ -72,16 +72,18 @@ class Offer:
     kind: str = "key"
     local: str = ""
     wanted: str = ""
-    problem: str = ""
+    problem: ConfigError | None = None
 
 
-def list_offer(access: Access, session_model: str = "") -> Offer:
+def list_offer(access: Access, session_id: str) -> Offer:
     """Return the models that a caller can use; a session continues with its own model if that is available.
 
     The small local model is offered only in a chat of its own: it cannot continue a larger model's session.
     """
+    row = access.ledger.read_session(session_id)
+    session_model = row.model if row is not None else ""
     chosen: Chosen | None = None
-    problem = ""
+    problem: ConfigError | None = None
     may_be_local = session_model in ("", LOCAL_NAME)
     for name in dict.fromkeys((session_model, "")):
         try:
@@ -91,7 +93,7 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
             chosen = found
             break
         except ConfigError as error:
-            problem = str(error)
+            problem = error
     own = find_own_model(access, read_chat_block(access))
     if chosen is None:
         return Offer(problem=problem, wanted=own)
@@ -101,7 +103,9 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
     names += [DEFAULT_MODELS["anthropic"]] if variables.get("ANTHROPIC_API_KEY") else []
     names += find_ollama()
     names += [LOCAL_NAME] if may_be_local and _find_local(access.application) is not None else []
-    names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
+    for known in (one.model for one in access.list_rows(ROWS_MAX, 0)):
+        key = "ANTHROPIC_API_KEY" if known.startswith("claude") else "OPENAI_API_KEY"
+        names += [known] if variables.get(key) and known != LOCAL_NAME else []
     listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
     local = LOCAL_NAME if LOCAL_NAME in listed else ""
     return Offer(listed, chosen.model.name, _name_kind(chosen, own), local)
@@ -158,11 +162,6 @@ def list_variables(access: Access) -> Mapping[str, str]:
     return found
 
 
-def _can_reach(model: str, variables: Mapping[str, str]) -> bool:
-    name = "ANTHROPIC_API_KEY" if model.startswith("claude") else "OPENAI_API_KEY"
-    return bool(model) and bool(variables.get(name)) and model != LOCAL_NAME
-
-
 def _find_local(application: Application) -> LocalModel | None:
     """Return the small local model, always the same object, because loading its weights is slow."""
     with _guard:
@@ -215,7 +214,7 @@ class ChatRoom:
         self.live = Live()
         self.version = 0
         self.stored = 0
-        self.problem = ""
+        self.problem: RefoldError | None = None
         self.refused = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -230,8 +229,8 @@ class ChatRoom:
         if not prompt.strip():
             raise ConfigError("the message is empty; type something first")
         if len(prompt) > PROMPT_CHARS_MAX:
-            raise ConfigError(f"the message has more than {PROMPT_CHARS_MAX:,} characters; shorten it")
-        self.problem = self.refused = ""
+            raise ConfigError("the message has more than {most:,} characters; shorten it", most=PROMPT_CHARS_MAX)
+        self.problem, self.refused = None, ""
         self.live = Live(self.live.step + 1)
         self._change()
         run = self._run(manager, chosen, prompt, system)
@@ -257,7 +256,8 @@ class ChatRoom:
     async def _run(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str) -> None:
         is_begun = False
         try:
-            if await asyncio.to_thread(has_system, manager, self.session_id):
+            first = await asyncio.to_thread(manager.ledger.list_messages, self.session_id, limit=1)
+            if first and first[0].role == "system":
                 system = ""
             agent = Agent(
                 chosen.model,
@@ -280,12 +280,12 @@ class ChatRoom:
             self.live.note = ("chat.stopped", {})
         except RefoldError as error:
             tenant = self.session_id[1:].partition("/")[0] if self.session_id.startswith(TENANT_MARK) else ""
-            self.problem = show_error(error, tenant)[:1_000]
+            self.problem = type(error)(show_error(error, tenant)) if isinstance(error, LedgerError) else error
             if isinstance(error, ConfigError) and not is_begun:
                 self.refused = prompt
         except Exception as error:
             log.exception("chat failed")
-            self.problem = f"unexpected {type(error).__name__}; see refold's log"
+            self.problem = RefoldError("unexpected {kind}; see refold's log", kind=type(error).__name__)
         finally:
             self._settle()
 
@@ -301,11 +301,20 @@ class ChatRoom:
             case events.ThinkingDelta():
                 live.thinking = (live.thinking + event.text)[-THINKING_CHARS_MAX:]
             case events.ToolStarted():
-                self._start_call(event)
+                if live.pieces or live.thinking:
+                    self._settle()  # The message that calls is stored before its tools run.
+                self.live.calls.append(LiveCall(event.id, event.name, event.arguments))
             case events.ToolFinished():
-                self._finish_call(event)
-            case events.Compressing() | events.Compressed() | events.CompressionSkipped():
-                self._tell_compression(event)
+                for call in (one for one in live.calls if one.id == event.id):
+                    call.text, call.is_error, call.is_done = event.text, event.is_error, True
+                    call.seconds = event.seconds
+            case events.Compressing():
+                live.is_compressing = True
+            case events.Compressed():
+                live.is_compressing = False
+                live.note = ("chat.compressed", {"before": event.tokens_before, "after": event.tokens_after})
+            case events.CompressionSkipped():
+                live.is_compressing = False
             case events.Retrying():
                 self.live = Live(live.step + 1, note=("chat.retrying", {"why": event.reason[:300]}))
             case events.Warned():
@@ -318,25 +327,9 @@ class ChatRoom:
 
     def _settle(self) -> None:
         """Clear the live text: all of it is stored now."""
-        note = self.live.note
-        self.live = Live(self.live.step + 1, note=note)
+        self.live = Live(self.live.step + 1, note=self.live.note)
         self.stored += 1
         self._change()
-
-    def _start_call(self, event: events.ToolStarted) -> None:
-        if self.live.pieces or self.live.thinking:
-            self._settle()  # The message that calls is stored before its tools run.
-        self.live.calls.append(LiveCall(event.id, event.name, event.arguments))
-
-    def _finish_call(self, event: events.ToolFinished) -> None:
-        for call in self.live.calls:
-            if call.id == event.id:
-                call.text, call.is_error, call.is_done, call.seconds = event.text, event.is_error, True, event.seconds
-
-    def _tell_compression(self, event: events.Compressing | events.Compressed | events.CompressionSkipped) -> None:
-        self.live.is_compressing = isinstance(event, events.Compressing)
-        if isinstance(event, events.Compressed):
-            self.live.note = ("chat.compressed", {"before": event.tokens_before, "after": event.tokens_after})
 
 
 def is_repeating(words: str) -> bool:
@@ -345,11 +338,6 @@ def is_repeating(words: str) -> bool:
     if len(tail) < REPEATED_CHARS:
         return False
     return any(tail == (tail[-size:] * (REPEATED_CHARS // size + 1))[-REPEATED_CHARS:] for size in range(1, 81))
-
-
-def has_system(manager: ContextCompressionManager, session_id: str) -> bool:
-    first = manager.ledger.list_messages(session_id, limit=1)
-    return bool(first) and first[0].role == "system"
 
 
 class Rooms:

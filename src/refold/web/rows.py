@@ -200,7 +200,7 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
-    made = seen.made.get(edit.id)
+    made = next(one for one in seen.edits if one.edit.id == edit.id)
     content: RowContent = {
         "key": row.key,
         "kind": row.kind,
@@ -209,8 +209,8 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
         "count": len(edit.covers),
         "before": edit.tokens_original,
         "after": edit.tokens_after,
-        "time": made.created_at if made else 0,
-        "reason": (made.reason if made else NO_REASON) or edit.reason,
+        "time": made.created_at,
+        "reason": seen.reasons.get(made.batch_id, NO_REASON) or edit.reason,
     }
     if row.kind == "undone":
         return content
@@ -267,7 +267,8 @@ def _describe_part(part: Part, at: int, edit: Edit | None, look: Look) -> RowCon
     if edit is None or look == "said":
         content = _describe_text(part.kind, part.name, part.text, at)
         if part.kind in ("media", "opaque"):
-            content |= {"shape": "note", "text": _name_media(part)}
+            kind = str(part.payload.get("type", "")) if isinstance(part.payload, dict) else ""
+            content |= {"shape": "note", "text": clean(f"{part.kind} {kind}".strip())[:100]}
         if part.is_error:
             content["is_error"] = True
         if edit is not None:
@@ -314,12 +315,6 @@ def _describe_edit(edit: Edit) -> RowContent:
         "after": edit.tokens_after,
         "reason": edit.reason,
     }
-
-
-def _name_media(part: Part) -> str:
-    payload = part.payload
-    kind = str(payload.get("type", "")) if isinstance(payload, dict) else ""
-    return clean(f"{part.kind} {kind}".strip())[:100]
 
 
 def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> RowContent:

@@ -112,8 +112,8 @@ def _begin(manager: ContextCompressionManager) -> None:
     """Play the sample until the window is nearly full, in its second half."""
     player = SamplePlayer(manager)
     count = len(_read_script()["messages"])
-    manager.ledger.open_session(NAME, player.moment.now)
-    manager.ledger.update_session(NAME, {"settings": {PLAYED: 0}}, player.moment.now)
+    manager.ledger.open_session(NAME, player.now)
+    manager.ledger.update_session(NAME, {"settings": {PLAYED: 0}}, player.now)
     manager.set_window(NAME, player.model, WINDOW_TOKENS, RESERVE_TOKENS)
     share = 0.0
     while player.at < count * 3 // 4 and player.play_step() is not None:
@@ -121,7 +121,7 @@ def _begin(manager: ContextCompressionManager) -> None:
         if player.at > count // 2 and min(share, player.share) >= STOP_SHARE:
             break
         share = player.share
-    manager.ledger.update_session(NAME, {"settings": {TITLE: SAMPLE_TITLE, SAMPLE: True}}, player.moment.now)
+    manager.ledger.update_session(NAME, {"settings": {TITLE: SAMPLE_TITLE, SAMPLE: True}}, player.now)
 
 
 class SamplePlayer:
@@ -135,8 +135,8 @@ class SamplePlayer:
         self.ledger = manager.ledger
         self.manager = ContextCompressionManager(CompressionConfig(), manager.workspace_path, ledger=manager.ledger)
         row = self.ledger.read_session(NAME)
-        self.moment = _Clock(row.updated_at if row is not None else time.time() - STEP_S * len(self.messages))
-        self.manager._keeper.clock = self.moment
+        self.now = row.updated_at if row is not None else time.time() - STEP_S * len(self.messages)
+        self.manager._keeper.clock = lambda: self.now
         self.at = 0
         self.share = 0.0
         self._sent = 0
@@ -150,9 +150,9 @@ class SamplePlayer:
             start = row.messages
             self.at = stop = _find_stop(self.messages, start)
             self.manager.append(NAME, self.messages[start:stop])
-            self.moment.now += STEP_S * (stop - start)
+            self.now += STEP_S * (stop - start)
             step = self._send(self.messages[stop]) if stop < len(self.messages) else SampleStep(is_last=True)
-            self.ledger.update_session(NAME, {"settings": {PLAYED: stop}}, self.moment.now)
+            self.ledger.update_session(NAME, {"settings": {PLAYED: stop}}, self.now)
             return step
 
     def ask(self, asked: SampleQuestion) -> bool:
@@ -162,7 +162,7 @@ class SamplePlayer:
         """
         with _turn:
             self.manager.append(NAME, [{"role": "user", "content": asked.question}])
-            self.moment.now += STEP_S
+            self.now += STEP_S
             prepared = self._prepare()
             answer: dict[str, Any] = {"role": "assistant", "content": asked.answer}
             is_added = asked.value in str(prepared.messages[-1])
@@ -220,16 +220,6 @@ def can_play(row: SessionRow) -> bool:
 def _read_script() -> dict[str, Any]:
     script: dict[str, Any] = orjson.loads(gzip.decompress((files("refold.web") / "sample.json.gz").read_bytes()))
     return script
-
-
-class _Clock:
-    """The clock of the sample."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def _find_stop(messages: Sequence[Any], start: int) -> int:

@@ -156,13 +156,11 @@ class ImportPanel:
 
 def draw_result(job: FileImport) -> None:
     """Draw the result of an import: tokens and cost with and without refold, and the whole bill."""
-    result = job.result
     with ui.element("section").classes("panel brought").props("role=status"):
-        if result is None:
+        if job.problem:
             text("p", say("start.failed", why=clean(job.problem)), "problem")
             return
-        bill = result.bill
-        count = len(result.names)
+        bill, count = job.bill, len(job.names)
         title = say("start.result_one" if count == 1 else "start.result", count=count)
         heading(title, 2)
         with ui.element("p").classes("brought-figures num"):
@@ -171,17 +169,17 @@ def draw_result(job: FileImport) -> None:
                 text("strong", say("start.tokens", **sizes))
                 if bill.priced:
                     saved = bill.dollars_saved
-                    told = say("start.less" if saved >= 0 else "start.more", dollars=write_dollars(abs(saved)))
-                    text("strong", told, "good-text" if saved > 0 else "")
+                    change = say("start.less" if saved >= 0 else "start.more", dollars=write_dollars(abs(saved)))
+                    text("strong", change, "good-text" if saved > 0 else "")
             else:
                 text("strong", say("start.tokens_same", sent=shorten_number(bill.tokens)))
         if bill.tokens_raw == bill.tokens:
             text("p", say("start.all_small"), "soft")
         elif bill.priced:
-            raw, paid, reread = bill.dollars_raw, bill.dollars, result.reread
+            raw, paid, reread = bill.dollars_raw, bill.dollars, job.reread
             dollars = {"raw": raw, "paid": paid, "reread": reread, "whole": raw - paid - reread}
             text("p", say("start.whole", **{name: write_dollars(one) for name, one in dollars.items()}), "soft")
         else:
             text("p", say("start.unpriced"), "soft")
-        for problem in result.problems[:5]:
+        for problem in job.problems[:5]:
             text("p", clean(problem)[:300], "faint")

@@ -25,6 +25,7 @@ import orjson
 from fastapi import Request, Response
 
 from refold.budget import Tariff
+from refold.conversation.reason import Language
 from refold.errors import FormatError, RefoldError
 from refold.ledger.codec import dump_json
 from refold.ledger.records import SESSION_ID_MAX
@@ -32,12 +33,14 @@ from refold.manager import ContextCompressionManager
 from refold.manager.status import describe_origin, export_session
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
-from refold.readers import Session, find_title, list_files, read_files
+from refold.readers.file import list_files, read_files
+from refold.readers.session import Session, find_title
 from refold.replay.run import ReplayJob
+from refold.sentences import describe_error
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.tokens import model_info
-from refold.web.visit import DataSource
+from refold.web.visit import DataSource, find_language
 
 if TYPE_CHECKING:
     from refold.server.app import Application
@@ -48,7 +51,6 @@ IMPORT_PATH = "/import"
 SESSIONS_MAX = 30
 FILES_MAX = 400
 BYTES_MAX = 256_000_000
-PROBLEMS_MAX = 20
 STEP_S = 20.0
 HOUR_S = 3_600.0
 MODEL_CHARS_MAX = 200
@@ -56,25 +58,19 @@ _MILLION = 1_000_000
 EXPORT_PATH = "/export"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportResult:
-    """The result of an import. ``reread`` is the cost of reading folded text again, in dollars."""
-
-    names: tuple[str, ...] = ()
-    bill: Bill = Bill()
-    reread: float = 0.0
-    problems: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class FileImport:
-    """A running import, or the last one: its progress, and its result once there is one."""
+    """A running import, or the last one. ``reread`` is the cost of reading folded text again, in dollars."""
 
+    language: Language = "en"
     done: int = 0
     total: int = 0
     title: str = ""
     is_running: bool = True
-    result: ImportResult | None = None
+    names: list[str] = field(default_factory=list)
+    bill: Bill = Bill()
+    reread: float = 0.0
+    problems: list[str] = field(default_factory=list)
     problem: str = ""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -112,16 +108,16 @@ async def take_files(request: Request) -> Response:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    made = known[source.access.tenant] = FileImport()
+    made = known[source.access.tenant] = FileImport(find_language(request))
     made.task = asyncio.create_task(_run(source, made, folder), name="refold-import")
     return Response(status_code=204)
 
 
 async def _run(source: DataSource, job: FileImport, folder: Path) -> None:
     try:
-        job.result = await source.run(import_files, folder, job)
+        await source.run(import_files, folder, job)
     except RefoldError as error:
-        job.problem = str(error)[:500].replace(f"{folder}/", "")
+        job.problem = describe_error(error, job.language)[:500].replace(f"{folder}/", "")
     except Exception as error:
         log.exception("an import failed")
         job.problem = type(error).__name__
@@ -130,40 +126,36 @@ async def _run(source: DataSource, job: FileImport, folder: Path) -> None:
         await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
-def import_files(access: Access, folder: Path, job: FileImport) -> ImportResult:
+def import_files(access: Access, folder: Path, job: FileImport) -> None:
     """Import the newest sessions of the files in a folder."""
     found: list[Session] = []
-    problems: list[str] = []
     for reading in read_files(list_files([str(folder)])):
-        problems += [_name_file(reading.path, one.why) for one in reading.broken[:3]]
+        job.problems += [_name_file(reading.path, one.why) for one in reading.broken[:3]]
         found += reading.sessions
     found.sort(key=lambda one: one.times[-1] if one.times else 0.0)
     chosen = found[-SESSIONS_MAX:]
     if not chosen:
-        raise FormatError(problems[0] if problems else "no conversation was found in these files")
+        raise FormatError(job.problems[0] if job.problems else "no conversation was found in these files")
     job.total = len(chosen)
-    names: list[str] = []
-    bill, reread = Bill(), 0.0
     for number, session in enumerate(chosen):
         job.done, job.title = number, find_title(session)
         try:
             name = play_session(access, session)
         except RefoldError as error:
-            problems.append(_name_file(session.source, str(error)))
+            job.problems.append(_name_file(session.source, describe_error(error, job.language)))
             continue
-        names.append(name)
-        bill += access.manager.figures(make_id(access.tenant, name)).bill
-        reread += price_rereads(session)
-    if not names:
-        raise FormatError(problems[0] if problems else "no conversation could be imported")
-    return ImportResult(tuple(names), bill, reread, tuple(problems[:PROBLEMS_MAX]))
+        job.names.append(name)
+        job.bill += access.manager.figures(make_id(access.tenant, name)).bill
+        job.reread += price_rereads(session)
+    if not job.names:
+        raise FormatError(job.problems[0] if job.problems else "no conversation could be imported")
 
 
 def _name_file(path: str, why: str) -> str:
     """Return a problem of a file under the name that the reader knows it by; the path here is ours."""
     name = Path(path).name
-    told = why.replace(path, name)
-    return told if name in told else f"{name}: {told}"
+    problem = why.replace(path, name)
+    return problem if name in problem else f"{name}: {problem}"
 
 
 def play_session(access: Access, session: Session) -> str:
@@ -173,7 +165,7 @@ def play_session(access: Access, session: Session) -> str:
     name = _name_session(session)
     session_id = make_id(access.tenant, name)
     if len(session_id) > SESSION_ID_MAX or access.ledger.read_session(session_id) is not None:
-        raise FormatError(f"there is a session {name[:60]!r} already; delete it to import it again")
+        raise FormatError("there is a session {name!r} already; delete it to import it again", name=name[:60])
     # No model is called, and the clock is that of the recording.
     config = access.manager.config.replace(summariser="extract", background=False)
     manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger)
@@ -278,7 +270,7 @@ async def send_export(request: Request, name: str = "") -> Response:
             lambda access: dump_json(export_session(access.ledger, access.need(name).id)) + b"\n"
         )
     except RefoldError as error:
-        return Response(str(error), error.http_status, media_type="text/plain")
+        return Response(describe_error(error, find_language(request)), error.http_status, media_type="text/plain")
     safe = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80] or "session"
     disposition = f"attachment; filename=\"{safe}.json\"; filename*=UTF-8''{quote(name[:80], safe='')}.json"
     return Response(

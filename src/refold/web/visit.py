@@ -29,9 +29,11 @@ from refold.config import PRESETS, CompressionConfig
 from refold.conversation.reason import Language, Reason
 from refold.conversation.reason import say as reason_words
 from refold.errors import LedgerError, RefoldError
+from refold.sentences import describe_error
 
 if TYPE_CHECKING:
     from nicegui import Client
+    from starlette.requests import Request
 
     from refold.server.api.interface import Access
     from refold.server.app import Application
@@ -114,6 +116,11 @@ def choose_language(chosen: str, accepted: str) -> Language:
     return min(ranked)[2] if ranked else "en"
 
 
+def find_language(request: Request) -> Language:
+    """Return the language of the browser that sent a request."""
+    return choose_language(request.cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
+
+
 class NoLongerAllowed(RefoldError):
     """The key of this tab was revoked."""
 
@@ -171,11 +178,9 @@ def open_visit() -> Visit:
 
     client = ui.context.client
     request = client.request
-    cookies = request.cookies
-    language = choose_language(cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
-    colours = cookies.get(COLOURS_COOKIE, "auto")
+    colours = request.cookies.get(COLOURS_COOKIE, "auto")
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
-    visit = _visits[client] = Visit(source, language, colours if colours in COLOURS else "auto")
+    visit = _visits[client] = Visit(source, find_language(request), colours if colours in COLOURS else "auto")
     return visit
 
 
@@ -194,6 +199,11 @@ def say(key: str, **values: Any) -> str:
 def clean(text: str) -> str:
     """Return a text with lone surrogates replaced, so that it can be encoded."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def explain(error: RefoldError, chars_max: int = 500) -> str:
+    """Return an error in the reader's language."""
+    return clean(describe_error(error, find_visit().language))[:chars_max]
 
 
 def say_reason(reason: Reason) -> str:

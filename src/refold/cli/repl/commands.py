@@ -1,4 +1,4 @@
-"""The slash commands, one function each. An error is printed as one line and never ends the chat.
+"""The slash commands, each in the function ``run_NAME``. An error is printed as one line and never ends the chat.
 
 Commands that change something print what changed and how to revert it.
 """
@@ -15,11 +15,11 @@ from rich.text import Text
 
 from refold.agent.context_tools import Texts, tell_change
 from refold.agent.events import find_undo
-from refold.cli.app import describe_error
 from refold.cli.config import format_row
 from refold.cli.output import (
     clean_line,
     count_things,
+    describe_error,
     describe_share,
     find_language,
     format_time,
@@ -36,7 +36,6 @@ from refold.cli.session import describe_switched
 from refold.config.values import explain as explain_settings
 from refold.config.values import find_row
 from refold.errors import RefoldError
-from refold.ledger.port import Ledger
 from refold.manager.status import break_down
 from refold.manager.usage import read_figures
 from refold.memory import SETTINGS
@@ -63,7 +62,7 @@ async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
         screen.note(describe_error(error) if isinstance(error, RefoldError) else str(error), "yellow")
 
 
-def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -73,7 +72,7 @@ def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
     screen.show(table)
 
 
-def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     status = chat.status()
     if status is None:
         screen.note("this session has no messages yet")
@@ -97,7 +96,7 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
         screen.note("next: {tell}", tell=status.ahead.tell(find_language()))
 
 
-async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
+async def run_compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
         screen.note(Texts(find_language())("nothing_to_compress"))
@@ -142,21 +141,21 @@ def _show_gauge(chat: ChatSession, screen: Screen) -> None:
         screen.note(chat.gauge())
 
 
-def undo(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_undo(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(describe_switched(chat.manager.undo(chat.session_id, argument or None), "undone"))
     _show_gauge(chat, screen)
 
 
-def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     screen.show(describe_switched(chat.manager.redo(chat.session_id), "redone"))
     _show_gauge(chat, screen)
 
 
-def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_pin(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(chat.agent.context.context_pin(argument) if argument else tr("name a message: /pin m:4f2a91c3"))
 
 
-def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_recall(chat: ChatSession, screen: Screen, argument: str) -> None:
     if not argument:
         screen.show("name what to look for: /recall WORDS")
         return
@@ -164,7 +163,7 @@ def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(head.replace("context_expand(handle)", "/expand HANDLE") + line + passages)
 
 
-def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     handle, _, rest = argument.partition(" ")
     if not handle:
         screen.show("name a handle: /expand m:4f2a91c3")
@@ -173,11 +172,11 @@ def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(chat.agent.context.context_expand(handle, offset))
 
 
-def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_summary(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(chat.agent.context.context_summary(int(argument) if argument.isdecimal() else 3))
 
 
-def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     known = chat.manager.facts(chat.session_id) if chat.status() is not None else []
     if not known:
         screen.note("no facts yet: compressions collect them")
@@ -186,7 +185,7 @@ def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: AR
         screen.show(f"{translate(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
 
 
-def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     pages = chat.manager.md_sync
     dates = pages.list_dates()
     date = argument or (dates[-1] if dates else "")
@@ -199,7 +198,7 @@ def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
         screen.note("no pages yet: each compression adds to the page of its day")
 
 
-def config(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_config(chat: ChatSession, screen: Screen, argument: str) -> None:
     changes: dict[str, object] = {}
     for pair in argument.split():
         name, equals, value = pair.partition("=")
@@ -209,10 +208,6 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
         changes[name] = _read_value(value)
     if changes:
         screen.show(chat.agent.context.context_config(changes).partition("\n")[0])
-    _show_settings(chat, screen)
-
-
-def _show_settings(chat: ChatSession, screen: Screen) -> None:
     table = make_table("setting", "value", "means", wide=("means",), wraps=True)
     rows = {row.name: row for row in explain_settings(chat.manager.config)}
     begins = find_row(rows, "trigger_ratio")
@@ -232,13 +227,14 @@ def _read_value(text: str) -> object:
     return value
 
 
-def model(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_model(chat: ChatSession, screen: Screen, argument: str) -> None:
     if argument:
-        chat.use_model(argument)
+        chat.chosen = chat.choose(argument)
+        chat.open(chat.session_id)
     screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({translate(chat.chosen.why)})")
 
 
-def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     rows = chat.manager.ledger.list_sessions(limit=20)
     if not rows:
         screen.note("no sessions yet")
@@ -251,10 +247,10 @@ def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa:
     screen.show(table)
 
 
-def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
     if not argument:
-        sessions(chat, screen, "")
+        run_sessions(chat, screen, "")
         screen.note("name one: /resume SESSION, or the start of its name")
         return
     found = [one for one in known if one == argument] or [one for one in known if one.startswith(argument)]
@@ -270,7 +266,7 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     )
 
 
-def export(chat: ChatSession, screen: Screen, argument: str) -> None:
+def run_export(chat: ChatSession, screen: Screen, argument: str) -> None:
     from refold.ledger.codec import dump_json
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
@@ -282,48 +278,26 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show("wrote {path}: {content:,} bytes", path=path, content=len(content))
 
 
-def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
-    screen.show(_describe_costs(chat.manager.ledger, chat.session_id))
-
-
-def _describe_costs(ledger: Ledger, session_id: str) -> str:
-    """Return the totals of a session's requests, the same as on the statistics page."""
-    bill = read_figures(ledger, session_id, _REQUESTS_MAX).bill
+def run_cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    bill = read_figures(chat.manager.ledger, chat.session_id, _REQUESTS_MAX).bill
     if not bill.requests:
-        return tr("the provider has reported no usage yet")
+        screen.show("the provider has reported no usage yet")
+        return
     tokens = tr(
         "{requests} · {bill.tokens:,} tokens in ({bill.cached_share:.0%} from the cache) · {bill.output:,} out",
         requests=count_things(bill.requests, "request"),
         bill=bill,
     )
     if not bill.priced:
-        return tr("{tokens} · no known price", tokens=tokens)
+        screen.show("{tokens} · no known price", tokens=tokens)
+        return
     unpriced = bill.requests - bill.priced
     rest = tr(" (without {count:,} of unknown price)", count=unpriced) if unpriced else ""
-    return tr("{tokens} · about ${dollars:.4f} at list prices{rest}", tokens=tokens, dollars=bill.dollars, rest=rest)
+    screen.show("{tokens} · about ${dollars:.4f} at list prices{rest}", tokens=tokens, dollars=bill.dollars, rest=rest)
 
 
-def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+def run_quit(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     chat.is_over = True
 
 
-_NAMED = (
-    compact,
-    undo,
-    redo,
-    pin,
-    recall,
-    expand,
-    summary,
-    facts,
-    memory,
-    config,
-    model,
-    sessions,
-    resume,
-    export,
-    cost,
-)
-COMMANDS: dict[str, Run] = {"help": show_help, "context": show_context, "quit": leave} | {
-    one.__name__: one for one in _NAMED
-}
+COMMANDS: dict[str, Run] = {command.name: globals()[f"run_{command.name}"] for command in COMMAND_LIST}

@@ -60,7 +60,7 @@ COMMAND_LIST = (
 
 
 class Pastes:
-    """Large pastes and the marks that stand for them."""
+    """Large pastes, and the short marks shown in their place."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
@@ -151,7 +151,7 @@ class Keyboard:
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """Do not echo keys pressed during an answer; they are read at the next prompt."""
+    """Turn off the echo of keys inside this context; keys pressed meanwhile are read at the next prompt."""
     try:
         import termios
     except ImportError:  # Not POSIX: keys are echoed.

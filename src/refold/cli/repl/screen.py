@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -24,7 +22,6 @@ from refold.budget.trigger import Limit
 from refold.cli.output import (
     clean_line,
     count_things,
-    describe_share,
     find_language,
     shorten_tokens,
     strip_controls,
@@ -48,14 +45,16 @@ CELLS = 5
 FULL, EMPTY = "▰", "▱"
 
 
-def make_screen(*, plain: bool = False) -> Screen:
-    """Return the screen of this process: answers on standard output; notices on standard error unless at a terminal."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+@contextlib.contextmanager
+def open_screen(*, plain: bool = False) -> Iterator[Screen]:
+    """Print answers on standard output, and notices on standard error unless it is a terminal."""
     out = Console(highlight=False, emoji=False, markup=False)
     err = out if out.is_terminal and not plain else Console(stderr=True, highlight=False, emoji=False, markup=False)
-    return Screen(out, err, is_live=out.is_terminal and not out.is_dumb_terminal and not plain)
+    screen = Screen(out, err, is_live=out.is_terminal and not out.is_dumb_terminal and not plain)
+    try:
+        yield screen
+    finally:
+        screen.rest()
 
 
 def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
@@ -95,8 +94,7 @@ class Screen:
         self.out = out
         self.err = err
         self.is_live = is_live
-        self._answer: AnswerView | None = None
-        self._wait: WaitView | None = None
+        self._drawn: AnswerView | WaitView | None = None
         self._held: list[Callable[[], None]] | None = None
 
     @contextlib.contextmanager
@@ -129,55 +127,24 @@ class Screen:
         if self._held is not None:
             self._held.append(lambda: self.say(piece))
             return
-        self._end_wait()
-        if self._answer is None:
-            self._answer = AnswerView(self.out, is_live=self.is_live)
-        self._answer.feed(strip_controls(piece))
+        if not isinstance(self._drawn, AnswerView):
+            self.rest()
+            self._drawn = AnswerView(self.out, is_live=self.is_live)
+        self._drawn.feed(strip_controls(piece))
 
     def wait(self, text: str) -> None:
         """Show that something is in progress, with the elapsed time."""
         if self._held is not None:
             self._held.append(lambda: self.wait(text))
             return
-        self._end_answer()
-        self._end_wait()
-        self._wait = WaitView(self.err, text, is_live=self.is_live)
+        self.rest()
+        self._drawn = WaitView(self.err, text, is_live=self.is_live)
 
     def rest(self) -> None:
         """Finish what is being drawn; the next output starts on a new line."""
-        self._end_answer()
-        self._end_wait()
-
-    def compressed(self, before: int, after: int, reason: str, undo: str) -> None:
-        """Print the line after a compression."""
-        back = tr(" · undo with /undo {id}", id=undo) if undo else ""
-        self.note(
-            "context {before:,} → {after:,} tokens ({share}) · {reason}{back}",
-            "green",
-            before=before,
-            after=after,
-            share=describe_share(before, after),
-            reason=reason,
-            back=back,
-        )
-
-    def _end_answer(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
-
-    def _end_wait(self) -> None:
-        if self._wait is not None:
-            self._wait.close()
-            self._wait = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.rest()
+        if self._drawn is not None:
+            self._drawn.close()
+            self._drawn = None
 
 
 @cache

@@ -14,17 +14,26 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.tools import Approve
-from refold.cli.app import describe_error
-from refold.cli.output import clean_line, count_things, describe_change, say_reason, tr, translate
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    describe_change,
+    describe_error,
+    describe_share,
+    say_reason,
+    tr,
+    translate,
+)
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
 from refold.llm.choose import converse_with
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     from refold.ledger.port import Ledger
 
 
+Result = TypeVar("Result")
 STDIN_CHARS_MAX = 50_000_000
 _RESULT_CHARS = 60
 SYSTEM = (
@@ -49,19 +59,13 @@ LINE_CHARS = 90
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-class Choose(Protocol):
-    """Finds a model by name; ``origin`` describes where the name came from."""
-
-    def __call__(self, name: str, origin: str = ...) -> Chosen: ...
-
-
 @dataclass
 class ChatSession:
     """The state of a chat."""
 
     manager: ContextCompressionManager
     chosen: Chosen
-    choose: Choose
+    choose: Callable[[str], Chosen]  # Finds another model by its name.
     session_id: str
     tools: list[Tool] = field(default_factory=list)
     system: str = SYSTEM
@@ -90,11 +94,6 @@ class ChatSession:
     def converse(self) -> AbstractContextManager[None]:
         """Let the chat's own model write the summaries that are started inside this context."""
         return converse_with(find_endpoint(self.chosen.model))
-
-    def use_model(self, name: str) -> Chosen:
-        self.chosen = self.choose(name)
-        self.open(self.session_id)
-        return self.chosen
 
     def status(self) -> SessionStatus | None:
         """Return the status including system prompt and tools; None before the first message."""
@@ -126,7 +125,13 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
     keyboard.gauge = chat.gauge
     chat.approve = chat.approve or make_approve(screen, keyboard)
     chat.open(chat.session_id)
-    _load_client_ahead(chat)
+
+    def load_client() -> None:
+        with contextlib.suppress(ImportError):  # The first request reports what is missing.
+            import_module("anthropic" if chat.chosen.model.wire == "anthropic" else "openai")
+
+    # Importing the provider's client takes seconds.
+    threading.Thread(target=load_client, name="refold-load-client", daemon=True).start()
     was_interrupted = False
     reading = first
     while not chat.is_over:
@@ -155,14 +160,7 @@ async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge
     if line.lstrip().startswith("/") and "\n" not in line.strip():
         from refold.cli.repl.commands import run_command  # Here, because commands import this module.
 
-        task = asyncio.ensure_future(run_command(chat, screen, line))
-        with stopping(task):
-            try:
-                await task
-            except asyncio.CancelledError:
-                screen.note("stopped; nothing was changed", "yellow")
-            finally:
-                screen.rest()
+        await _run_stoppable(screen, run_command(chat, screen, line), tr("stopped; nothing was changed"))
         return None
     error = await run_turn(chat, screen, line, shows_gauge=shows_gauge)
     if error is not None:
@@ -173,9 +171,11 @@ async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge
 async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_once: bool) -> None:
     """Answer the prompt or standard input; raise the first error."""
     if prompt or is_once:
-        text = prompt or await asyncio.to_thread(_read_stdin)
+        text = prompt or await asyncio.to_thread(sys.stdin.read, STDIN_CHARS_MAX + 1)
         if not text.strip():
             raise FormatError("the input is empty; try: echo 'hello' | refold chat --once")
+        if len(text) > STDIN_CHARS_MAX:
+            raise FormatError("the input has more than {most:,} characters", most=STDIN_CHARS_MAX)
         error = await run_turn(chat, screen, text, shows_gauge=False)
         if error is not None:
             raise error
@@ -186,56 +186,33 @@ async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_o
             raise error
 
 
-def _read_stdin() -> str:
-    text = sys.stdin.read(STDIN_CHARS_MAX + 1)
-    if len(text) > STDIN_CHARS_MAX:
-        raise FormatError("the input has more than {most:,} characters", most=STDIN_CHARS_MAX)
-    return text
-
-
-def _load_client_ahead(chat: ChatSession) -> None:
-    """Import the provider's client in the background: it takes seconds."""
-    name = "anthropic" if chat.chosen.model.wire == "anthropic" else "openai"
-
-    def load() -> None:
-        import importlib
-
-        with contextlib.suppress(ImportError):  # The first request reports what is missing.
-            importlib.import_module(name)
-
-    threading.Thread(target=load, name="refold-load-client", daemon=True).start()
-
-
 async def run_turn(
     chat: ChatSession, screen: Screen, prompt: str | None, *, shows_gauge: bool = True
 ) -> RefoldError | None:
     """Run one turn; return its error, if any. Ctrl-C stops the turn, not the chat."""
-    task = asyncio.ensure_future(_follow(chat, screen, prompt))
-    with stopping(task):
-        try:
-            return await task
-        except asyncio.CancelledError:
-            screen.note("stopped; the session is intact, type to continue", "yellow")
-            return None
-        finally:
-            screen.rest()
-            if shows_gauge and (gauge := chat.gauge()):
-                screen.note(gauge)
-
-
-@contextlib.contextmanager
-def stopping(task: asyncio.Task[object] | asyncio.Future[object]) -> Iterator[None]:
-    """Make Ctrl-C cancel a task inside this context."""
-    loop = asyncio.get_running_loop()
+    stopped = tr("stopped; the session is intact, type to continue")
     try:
-        loop.add_signal_handler(signal.SIGINT, task.cancel)
-    except (NotImplementedError, RuntimeError, ValueError):
-        yield  # Signals are not available: not the main thread, or not POSIX.
-        return
-    try:
-        yield
+        return await _run_stoppable(screen, _follow(chat, screen, prompt), stopped)
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        if shows_gauge and (gauge := chat.gauge()):
+            screen.note(gauge)
+
+
+async def _run_stoppable(screen: Screen, work: Coroutine[Any, Any, Result], stopped: str) -> Result | None:
+    """Run something that Ctrl-C stops; print ``stopped`` and return None in that case."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    # Signals are not available outside the main thread and outside POSIX.
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        screen.note(stopped, "yellow")
+        return None
+    finally:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGINT)
+        screen.rest()
 
 
 async def _follow(chat: ChatSession, screen: Screen, prompt: str | None) -> RefoldError | None:
@@ -267,7 +244,15 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
         case events.Compressing():
             screen.wait(tr(OPTIMISING))
         case events.Compressed():
-            screen.compressed(event.tokens_before, event.tokens_after, say_reason(event.reason), event.undo)
+            screen.note(
+                "context {before:,} → {after:,} tokens ({share}) · {reason}{back}",
+                "green",
+                before=event.tokens_before,
+                after=event.tokens_after,
+                share=describe_share(event.tokens_before, event.tokens_after),
+                reason=say_reason(event.reason),
+                back=tr(" · undo with /undo {id}", id=event.undo) if event.undo else "",
+            )
             screen.wait("…")
         case events.Offloaded():
             screen.note(

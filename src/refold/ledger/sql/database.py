@@ -1,12 +1,9 @@
 """The connection that shared statements run on, and runs: how rows store sequences of message numbers.
 
 Statements are written once, in SQLite's spelling. A store supplies the connection, the encoding of text columns and the
-few statements that differ: bulk inserts, locks, and where the content of a message is kept.
-
-The ledger numbers a session's messages in the order of arrival, and stores a sequence of numbers as the first and last
-of each consecutive run. So a path of ten thousand messages is usually one run, and so is what a fold covers; both are
-cheap to write, read and compare. Only rows that differ are written: an append extends the last row, a trim shortens the
-first. An insertion that splits a run also writes the rows after it again.
+few statements that differ. The ledger numbers a session's messages in the order of arrival, and stores a sequence of
+numbers as the first and last of each consecutive run: a path of ten thousand messages is usually one run, and so is
+what a fold covers. Only rows that differ are written.
 """
 
 from __future__ import annotations
@@ -94,10 +91,7 @@ def has_overlap(runs: Iterable[Span]) -> bool:
 
 
 def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> tuple[list[int], list[tuple[int, Span]]]:
-    """Return the ranks to remove and the rows to put, so that the last rows of a path hold ``new``.
-
-    ``rows`` begin with the row before the first change, if there is one, and end with the last row of the path.
-    """
+    """Return the ranks to remove and the rows to put, so that the last rows of a path, ``rows``, hold ``new``."""
     old = [(first, last) for _, first, last in rows]
     head = count_common(old, new)
     # More rows than before may find no rank in front of those at the end: these are ranked again, too.
@@ -178,12 +172,14 @@ class Database(ABC):
     def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
         """Run a statement that ends with ``= ANY(?)`` for all these keys."""
 
+    @staticmethod
     @abstractmethod
-    def encode(self, text: str) -> str | bytes:
+    def encode(text: str, /) -> str | bytes:
         """Return any Python string in the form that a text column can hold."""
 
+    @staticmethod
     @abstractmethod
-    def decode(self, stored: Any) -> str:
+    def decode(stored: Any, /) -> str:
         """Return the string that ``encode`` was given."""
 
     @abstractmethod
@@ -198,12 +194,10 @@ class Database(ABC):
     def insert_fact(self, session: int, fact: StoredFact, *, batch: int) -> None:
         """Insert a fact unless the session has it already."""
 
-    @abstractmethod
-    def delete_content(self, session: int, seqs: Sequence[int] | None = None) -> None:
+    def delete_content(self, session: int, seqs: Sequence[int] | None = None) -> None:  # noqa: B027
         """Delete content that is kept outside of ``message``: of these messages, or of the whole session."""
 
-    @abstractmethod
-    def lock_events(self) -> None:
+    def lock_events(self) -> None:  # noqa: B027
         """Make sure that events become visible in the order of their ids."""
 
     def fetch_all(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:

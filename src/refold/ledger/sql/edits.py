@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.view import Edit
-from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason
+from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.sql.database import Database, Span, find_runs, meets
 from refold.ledger.sql.messages import KnownMessage, read_ids
@@ -45,10 +45,7 @@ def list_covered(edits: Iterable[Edit]) -> list[str]:
 def find_covered(
     edits: Iterable[Edit], known: Mapping[str, KnownMessage], forgotten: Container[str] = ()
 ) -> dict[str, int] | None:
-    """Return the number of every message that these edits cover.
-
-    None if one is not stored, or was forgotten and is not in ``forgotten``.
-    """
+    """Return the number of each covered message; None if one is missing, or forgotten and not in ``forgotten``."""
     seqs: dict[str, int] = {}
     for message_id in list_covered(edits):
         if message_id not in known or (known[message_id].is_forgotten and message_id not in forgotten):
@@ -166,6 +163,13 @@ def read_rows(db: Database, session: int, *, active_only: bool) -> list[EditRow]
         )
         for key, edit_id, batch, batch_id, is_active, covered, created_at, payload in edits.fetchall()
     ]
+
+
+def read_summaries(db: Database, session: int) -> list[tuple[str, str]]:
+    """Return handle and summary of every active fold, without decoding the values and facts beside them."""
+    sql = f"SELECT payload FROM edit WHERE session = ? AND kind = 'fold'{_ACTIVE} ORDER BY created_at, key"
+    folds = [load_json(payload)["fold"] for (payload,) in db.fetch_all(sql, (session,))]
+    return [(fold["handle"], fold["summary"]) for fold in folds if fold is not None]
 
 
 def read_edits(db: Database, session: int, *, active_only: bool) -> list[StoredEdit]:

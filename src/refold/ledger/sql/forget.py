@@ -1,12 +1,9 @@
 """Erasing the content of messages and everything made from it. Hashes stay, so the chain still verifies.
 
-Erased are: the raw bytes of the named messages and of every message in the session with the same content; every edit
-that covers one of them, active or not, and edits made from those; the facts of both; and the words of the messages in
-events and in the reasons of batches. Ids, digests, counts and times stay.
-
-We write events, reasons and titles, but they may quote: a sentence that a check dropped, or a provider's error. A text
-that shares a word with the forgotten messages is replaced whole; losing a note is better than keeping a secret.
-Figures, times, ids and file names stay, so that bills and logs still add up.
+Erased are: the raw bytes of the messages and of all with the same content; every edit that covers one of them, and
+edits made from those; the facts of both; and the messages' words in events and reasons. We write events, reasons and
+titles, but they may quote: a text that shares a word with the forgotten messages is replaced whole, because losing a
+note is better than keeping a secret. Figures, times, ids and file names stay, so that bills and logs still add up.
 """
 
 from __future__ import annotations

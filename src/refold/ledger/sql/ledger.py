@@ -32,6 +32,7 @@ from refold.ledger.sql import messages as message_rows
 from refold.ledger.sql import sessions as session_rows
 from refold.ledger.sql.database import Database
 from refold.ledger.sql.forget import delete_edits, forget_messages
+from refold.ledger.sql.sessions import StoredSession
 from refold.ledger.verify import DigestOf, repair_session, verify_session, verify_tables
 
 T = TypeVar("T")
@@ -49,16 +50,15 @@ class SqlLedger(ABC):
     def _read(self, work: Callable[[Database], T]) -> T:
         """Run ``work``, which reads in several statements, on one snapshot."""
 
-    @abstractmethod
     def _ask(self, work: Callable[[Database], T]) -> T:
         """Run ``work``, which reads in a single statement."""
+        return self._read(work)
 
     @abstractmethod
     def _wipe(self) -> None:
         """Remove deleted content from the storage below the tables."""
 
-    @abstractmethod
-    def _allow_long(self, db: Database) -> None:
+    def _allow_long(self, db: Database) -> None:  # noqa: B027 - only one store has such a limit
         """Lift the time limit of statements for this transaction."""
 
     def open_session(self, session_id: str, now: float) -> SessionRow:
@@ -79,28 +79,17 @@ class SqlLedger(ABC):
         return self._ask(lambda db: session_rows.measure(db, prefix))
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
-        self._change(
-            lambda db: session_rows.update_session(db, session_rows.need_session(db, session_id), changes, now)
-        )
+        self._change_of(session_id, lambda db, found: session_rows.update_session(db, found, changes, now))
 
     def change_setting(self, session_id: str, name: str, change: Callable[[Any], object], now: float) -> bool:
-        def make(db: Database) -> bool:
-            found = session_rows.lock_session(db, session_id)
-            if found is not None:
-                changes = {"settings": {name: change(found.row.settings.get(name))}}
-                session_rows.update_session(db, found, changes, now)
-            return found is not None
+        def replace(db: Database, found: StoredSession) -> None:
+            changes = {"settings": {name: change(found.row.settings.get(name))}}
+            session_rows.update_session(db, found, changes, now)
 
-        return self._change(make)
+        return self._change_known(session_id, replace)
 
     def delete_session(self, session_id: str) -> bool:
-        def delete(db: Database) -> bool:
-            found = session_rows.lock_session(db, session_id)
-            if found is not None:
-                session_rows.delete_session(db, found.key)
-            return found is not None
-
-        is_gone = self._change(delete)
+        is_gone = self._change_known(session_id, lambda db, found: session_rows.delete_session(db, found.key))
         if is_gone:
             self._wipe()
         return is_gone
@@ -202,25 +191,25 @@ class SqlLedger(ABC):
         return self._change(store)
 
     def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, now: float, event: Event) -> int:
-        def switch(db: Database) -> int:
-            key = session_rows.need_session(db, session_id).key
-            changed = edit_rows.switch_edits(db, key, ids, on=on)
-            session_rows.add_events(db, key, [event])
-            session_rows.mark_changed(db, key, edits=changed > 0, now=now)
+        def switch(db: Database, found: StoredSession) -> int:
+            changed = edit_rows.switch_edits(db, found.key, ids, on=on)
+            session_rows.add_events(db, found.key, [event])
+            session_rows.mark_changed(db, found.key, edits=changed > 0, now=now)
             return changed
 
-        return self._change(switch)
+        return self._change_of(session_id, switch)
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
         return self._read_of(session_id, lambda db, key: edit_rows.read_edits(db, key, active_only=active_only))
+
+    def read_summaries(self, session_id: str) -> list[tuple[str, str]]:
+        return self._read_of(session_id, edit_rows.read_summaries)
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
         return self._read_of(session_id, edit_rows.read_batches)
 
     def add_event(self, session_id: str, event: Event) -> int:
-        return self._change(
-            lambda db: session_rows.add_events(db, session_rows.need_session(db, session_id).key, [event])
-        )
+        return self._change_of(session_id, lambda db, found: session_rows.add_events(db, found.key, [event]))
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
         return self._read_of(session_id, lambda db, key: session_rows.read_events(db, key, after=after, limit=limit))
@@ -234,39 +223,39 @@ class SqlLedger(ABC):
         return self._read_of(session_id, lambda db, key: session_rows.read_facts(db, key, limit=limit))
 
     def add_usage(self, session_id: str, usage: StoredUsage) -> None:
-        self._change(lambda db: session_rows.add_usage(db, session_rows.need_session(db, session_id).key, usage))
+        self._change_of(session_id, lambda db, found: session_rows.add_usage(db, found.key, usage))
 
     def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
         return self._read_of(session_id, lambda db, key: session_rows.read_usage(db, key, limit=limit))
 
     def check_write(self) -> None:
         def write(db: Database) -> None:
-            # The row is committed and deleted: a transaction that is rolled back may never reach the disk.
+            # The rows are committed and deleted: a transaction that is rolled back may never reach the disk.
             sql = "INSERT INTO lease (session, owner, expires_at) VALUES (-1, ?, 0) ON CONFLICT DO NOTHING"
             db.run(sql, (db.encode("probe"),))
+            sql = (
+                "INSERT INTO message (session, seq, id, parent, digest, role, tokens, created_at) "
+                "VALUES (-1, 0, ?, ?, ?, 'probe', 0, 0) ON CONFLICT DO NOTHING"
+            )
+            db.run(sql, (b"", b"", b""))
+            db.run("DELETE FROM message WHERE session = -1")
             db.run("DELETE FROM lease WHERE session = -1")
 
         self._change(write)
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
-        def take(db: Database) -> bool:
-            key = session_rows.need_session(db, session_id).key
-            sql = (
-                "INSERT INTO lease (session, owner, expires_at) VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
-                "SET owner = excluded.owner, expires_at = excluded.expires_at "
-                "WHERE lease.owner = excluded.owner OR lease.expires_at <= ? OR lease.expires_at > ? RETURNING session"
-            )
-            return db.fetch_one(sql, (key, db.encode(owner), now + seconds, now, now + LEASE_S_MAX)) is not None
-
-        return self._change(take)
+        sql = (
+            "INSERT INTO lease (session, owner, expires_at) VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
+            "SET owner = excluded.owner, expires_at = excluded.expires_at "
+            "WHERE lease.owner = excluded.owner OR lease.expires_at <= ? OR lease.expires_at > ? RETURNING session"
+        )
+        times = (now + seconds, now, now + LEASE_S_MAX)
+        taken = self._change_of(session_id, lambda db, found: db.fetch_one(sql, (found.key, db.encode(owner), *times)))
+        return taken is not None
 
     def release_lease(self, session_id: str, owner: str) -> None:
-        def release(db: Database) -> None:
-            found = session_rows.lock_session(db, session_id)
-            if found is not None:
-                db.run("DELETE FROM lease WHERE session = ? AND owner = ?", (found.key, db.encode(owner)))
-
-        self._change(release)
+        sql = "DELETE FROM lease WHERE session = ? AND owner = ?"
+        self._change_known(session_id, lambda db, found: db.run(sql, (found.key, db.encode(owner))))
 
     def is_leased(self, session_id: str, *, now: float) -> bool:
         sql = f"SELECT 1 FROM lease WHERE session = {session_rows.KEY} AND expires_at > ? AND expires_at <= ?"
@@ -292,14 +281,9 @@ class SqlLedger(ABC):
         return verify_tables(db)
 
     def _repair(self, names: Iterable[str]) -> None:
-        def rebuild(db: Database, name: str) -> None:
-            found = session_rows.lock_session(db, name)
-            if found is not None:
-                repair_session(db, found.key)
-
         # One transaction each: a process that works on one of them waits for that one only.
         for name in sorted(names):
-            self._change(lambda db, name=name: rebuild(db, name))  # type: ignore[misc]
+            self._change_known(name, lambda db, found: repair_session(db, found.key))
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
         return self._erase(session_id, now, lambda db, key: forget_messages(db, key, ids))[0]
@@ -310,17 +294,32 @@ class SqlLedger(ABC):
     def _erase(self, session_id: str, now: float, erase: Callable[[Database, int], tuple[int, int]]) -> tuple[int, int]:
         """Erase content of a session and log it; ``erase`` returns how many messages and edits went."""
 
-        def change(db: Database) -> tuple[int, int]:
-            key = session_rows.need_session(db, session_id).key
-            messages, edits = erase(db, key)
+        def change(db: Database, found: StoredSession) -> tuple[int, int]:
+            messages, edits = erase(db, found.key)
             if messages or edits:
-                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": messages, "edits": edits})])
-                session_rows.mark_changed(db, key, edits=True, now=now)
+                event = Event("forgotten", now, {"messages": messages, "edits": edits})
+                session_rows.add_events(db, found.key, [event])
+                session_rows.mark_changed(db, found.key, edits=True, now=now)
             return messages, edits
 
-        erased = self._change(change)
+        erased = self._change_of(session_id, change)
         self._wipe()
         return erased
+
+    def _change_of(self, session_id: str, work: Callable[[Database, StoredSession], T]) -> T:
+        """Change one session, which is locked; SessionNotFound if there is none."""
+        return self._change(lambda db: work(db, session_rows.need_session(db, session_id)))
+
+    def _change_known(self, session_id: str, work: Callable[[Database, StoredSession], object]) -> bool:
+        """Change one session, which is locked; False if there is none."""
+
+        def change(db: Database) -> bool:
+            found = session_rows.lock_session(db, session_id)
+            if found is not None:
+                work(db, found)
+            return found is not None
+
+        return self._change(change)
 
     def _read_of(self, session_id: str | None, read: Callable[[Database, Any], list[T]]) -> list[T]:
         """Read of one session by its key, in one snapshot, or of all with None; nothing if there is no such session."""
@@ -334,7 +333,7 @@ class SqlLedger(ABC):
         return self._read(look)
 
 
-def _read_whole(db: Database, found: session_rows.StoredSession) -> WholeSession:
+def _read_whole(db: Database, found: StoredSession) -> WholeSession:
     key = found.key
     return WholeSession(
         row=found.row,

@@ -7,12 +7,13 @@ follow one another, and two processes cannot deadlock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
+from refold.conversation.message import frozen
 from refold.conversation.view import Fact
-from refold.errors import LedgerError
+from refold.errors import SessionNotFound
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import (
     Event,
@@ -34,7 +35,7 @@ KEY = "(SELECT key FROM session WHERE session.id = ?)"
 TABLES = ("path", "cover", "edit", "batch", "fact", "event", "usage", "lease", "message")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredSession:
     """A session with what only the store needs: its key and the number of its newest message."""
 
@@ -54,17 +55,15 @@ def ask_locked(db: Database, session_id: str) -> SqlAnswer:
 
 
 def read_locked(db: Database, answer: SqlAnswer, session_id: str) -> StoredSession:
-    """Return the session that ``ask_locked`` asked for; LedgerError if there is none."""
+    """Return the session that ``ask_locked`` asked for; SessionNotFound if there is none."""
     row = answer.fetchone()
     if row is None:
-        raise LedgerError(
-            "session {session_id!r} is not in the ledger; it was never opened, or it was deleted", session_id=session_id
-        )
+        raise SessionNotFound(session_id)
     return read_stored(db, row)
 
 
 def need_session(db: Database, session_id: str) -> StoredSession:
-    """Return the session with this id, locked; LedgerError if there is none."""
+    """Return the session with this id, locked; SessionNotFound if there is none."""
     return read_locked(db, ask_locked(db, session_id), session_id)
 
 

@@ -7,7 +7,6 @@ become ids here and nowhere else, so no route can reach another tenant's session
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -16,7 +15,16 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from starlette.exceptions import HTTPException
 
 from refold import __version__
-from refold.errors import ChangeRefused, FormatError, LedgerError, RefoldError, SessionBusy
+from refold.errors import (
+    ChangeRefused,
+    FormatError,
+    LedgerError,
+    RefoldError,
+    Sentence,
+    SessionBusy,
+    SessionNotFound,
+    find_sentence,
+)
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.manager.status import read_client, read_parent, read_title
@@ -30,6 +38,31 @@ if TYPE_CHECKING:
 
 PAGE_MAX = 1_000
 NAME_MAX = 200
+Model = TypeVar("Model", bound=BaseModel)
+log = logging.getLogger("refold.server")
+_PROBLEM = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["kind", "message"],
+            "properties": {"kind": {"type": "string"}, "message": {"type": "string"}},
+        }
+    },
+}
+_STATUSES = {
+    400: "The request cannot be read.",
+    401: "A key of this gateway is needed.",
+    403: "Not for this caller.",
+    404: "There is nothing of that name.",
+    413: "Too large, or it cannot shrink enough.",
+    422: "A setting is wrong.",
+    502: "The upstream refused or failed.",
+    503: "The upstream or the ledger is not available.",
+    504: "The upstream did not answer in time.",
+    507: "The tenant's storage is full.",
+}
 
 
 class NotFound(RefoldError):
@@ -51,7 +84,6 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the bytes."""
         return dump_json(content)
 
 
@@ -87,7 +119,7 @@ class Access:
         session_id = make_id(self.tenant, name)
         row = self.ledger.read_session(session_id) if len(session_id) <= SESSION_ID_MAX else None
         if row is None:
-            raise NotFound(f"there is no session {name[:80]!r}")
+            raise NotFound("there is no session {name!r}", name=name[:80])
         return row
 
     def name(self, session_id: str) -> str:
@@ -116,7 +148,6 @@ def find_access(request: Request) -> Access:
 
 
 Asker = Annotated[Access, Depends(find_access)]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def describe_body(kind: type[BaseModel]) -> dict[str, Any]:
@@ -139,11 +170,15 @@ def _list_faults(error: ValidationError | RequestValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])[:1_000]
 
 
+# Errors of the ledger that say nothing about its files.
+_FOR_TENANTS = (SessionBusy, SessionNotFound, ChangeRefused)
+
+
 def show_error(error: RefoldError, tenant: str) -> str:
     """Return the message of an error for a caller. Files and servers of the ledger are named to the operator alone."""
-    if tenant and isinstance(error, LedgerError) and not isinstance(error, SessionBusy | ChangeRefused):
-        return "the ledger cannot be read or written now; the operator of this gateway has to look at it"
-    return str(error)
+    if tenant and isinstance(error, LedgerError) and not isinstance(error, _FOR_TENANTS):
+        return Sentence("the ledger cannot be read or written now; the operator of this gateway has to look at it")
+    return find_sentence(error)
 
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
@@ -163,40 +198,14 @@ def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
     }
 
 
-def write_problem(status: int, kind: str, message: str, fields: Mapping[str, object] | None = None) -> Json:
+def write_problem(status: int, kind: str, message: str) -> Json:
     """Return an error response."""
-    return Json({"error": {"kind": kind, "message": message, **(fields or {})}}, status)
-
-
-log = logging.getLogger("refold.server")
-_PROBLEM = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["kind", "message"],
-            "properties": {"kind": {"type": "string"}, "message": {"type": "string"}},
-        }
-    },
-}
-_STATUSES = {
-    400: "The request cannot be read.",
-    401: "A key of this gateway is needed.",
-    403: "Not for this caller.",
-    404: "There is nothing of that name.",
-    413: "Too large, or it cannot shrink enough.",
-    422: "A setting is wrong.",
-    502: "The upstream refused or failed.",
-    503: "The upstream or the ledger is not available.",
-    504: "The upstream did not answer in time.",
-    507: "The tenant's storage is full.",
-}
+    return Json({"error": {"kind": kind, "message": message}}, status)
 
 
 def make_interface(application: Application) -> FastAPI:
     """Return the interface of an application."""
-    from refold.server.api import chat, events, sessions, sidecar, workspace
+    from refold.server.api import chat, sessions, sidecar, workspace
 
     problems: dict[int | str, dict[str, Any]] = {
         status: {"description": what, "content": {"application/json": {"schema": _PROBLEM}}}
@@ -214,34 +223,22 @@ def make_interface(application: Application) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.application = application
-    for part in (chat, events, workspace, sidecar, sessions):
+    for part in (chat, workspace, sidecar, sessions):
         app.include_router(part.router)
-    app.add_exception_handler(RefoldError, _tell_ours)
-    app.add_exception_handler(RequestValidationError, _tell_invalid)
-    app.add_exception_handler(HTTPException, _tell_http)
-    app.add_exception_handler(Exception, _tell_unexpected)
+    for kind in (RefoldError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
     return app
 
 
-def _tell_ours(request: Request, error: Exception) -> Json:
-    assert isinstance(error, RefoldError)
-    message = show_error(error, request.scope["refold.caller"].tenant)
-    return write_problem(error.http_status, type(error).__name__, message)
-
-
-def _tell_invalid(_: Request, error: Exception) -> Json:
-    assert isinstance(error, RequestValidationError)
-    return write_problem(400, "FormatError", _list_faults(error))
-
-
-def _tell_http(_: Request, error: Exception) -> Json:
-    assert isinstance(error, HTTPException)
-    made = write_problem(error.status_code, "HTTP", str(error.detail)[:300])
-    for name, value in (error.headers or {}).items():
-        made.headers[name] = value
-    return made
-
-
-def _tell_unexpected(request: Request, error: Exception) -> Json:
+def _answer_error(request: Request, error: Exception) -> Json:
+    if isinstance(error, RefoldError):
+        message = show_error(error, request.scope["refold.caller"].tenant)
+        return write_problem(error.http_status, type(error).__name__, message)
+    if isinstance(error, RequestValidationError):
+        return write_problem(400, "FormatError", _list_faults(error))
+    if isinstance(error, HTTPException):
+        made = write_problem(error.status_code, "HTTP", str(error.detail)[:300])
+        made.headers.update(error.headers or {})
+        return made
     log.error("unexpected", extra={"fields": {"error": type(error).__name__, "path": request.url.path[:200]}})
     return write_problem(500, "unexpected", f"unexpected {type(error).__name__}; this is a bug of refold")

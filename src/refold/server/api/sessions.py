@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from refold.conversation.reason import describe
+from refold.errors import FormatError
 from refold.ledger.codec import load_json
 from refold.llm.choose import converse_with
 from refold.manager.notices import describe_fields
@@ -153,9 +154,7 @@ def list_summaries(name: Name, access: Asker, limit: Limit = 100) -> Json:
 @router.get("/{name:path}/stats")
 def read_statistics(name: Name, access: Asker) -> Json:
     """Return what compressions did to a session."""
-    from refold.manager.status import gather_statistics
-
-    return Json(gather_statistics(access.ledger, access.need(name).id).to_dict())
+    return Json(access.manager.statistics(access.need(name).id).to_dict())
 
 
 @router.get("/{name:path}/expand")
@@ -198,8 +197,7 @@ def compress(name: Name, access: Asker, wish: CompressWish) -> Json:
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, wish.instructions, wish.dry_run)
-    told = {key: value for key, value in describe(result).items() if key != "messages"}
-    return Json(told)
+    return Json({key: value for key, value in describe(result).items() if key != "messages"})
 
 
 @router.post("/{name:path}/undo")
@@ -229,8 +227,6 @@ def unpin(name: Name, access: Asker, wish: HandleName) -> Json:
 @router.post("/{name:path}/forget")
 def forget(name: Name, access: Asker, wish: ForgetWish) -> Json:
     """Erase for good the original behind a handle, or with ``everything`` the whole session. There is no undo."""
-    from refold.errors import FormatError
-
     row = access.need(name)
     if (wish.handle is None) is not wish.everything:
         raise FormatError("say what to forget: a handle, or everything: true")

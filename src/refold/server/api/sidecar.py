@@ -1,8 +1,7 @@
 """Routes for other gateways: compress a request, and report its usage.
 
-``POST /v1/compress`` takes the messages of a request and gives them back so that they fit; with a ``session_id`` folds
-are kept from call to call, without one, or if the ledger fails, nothing is stored. Unknown settings in ``config`` are
-returned as ignored, never as an error.
+``POST /v1/compress`` returns the messages of a request so that they fit. With a ``session_id`` folds are kept from call
+to call; without one, or if the ledger fails, nothing is stored. Unknown settings in ``config`` are reported as ignored.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class UsageReport(BaseModel):
 
 @router.post("/v1/compress", openapi_extra=describe_body(CompressRequest))
 async def compress(request: Request, access: Asker) -> Response:
-    """Return the messages of a request so that they fit the model's window.
-
-    The body is read in a thread, and a large one in a worker process: reading it here would hold up other requests.
-    """
+    """Return the messages of a request so that they fit the model's window."""
     body, application = await request.body(), access.application
     if len(body) <= application.settings.worker_bytes_min:
         return await asyncio.to_thread(_compress, body, access)

@@ -1,27 +1,35 @@
-"""Routes of the whole workspace: gateway status, settings, statistics, daily memory, recall over all sessions.
+"""Routes of the whole workspace: gateway status, settings, statistics, daily memory, recall, and a stream of events.
 
-A tenant sees figures of its own sessions only; routes for all tenants are the operator's, who has no key.
+A tenant sees figures of its own sessions only; routes for all tenants are the operator's, who has no key. Events come
+from the ledger, so those of other processes are included, and a client that reconnects continues where it stopped
+(``Last-Event-ID``). Streams end when the gateway stops; their number is limited.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from dataclasses import asdict
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from fastapi import Path as InPath
+from fastapi.responses import StreamingResponse
 
 from refold import __version__
-from refold.errors import ConfigError
+from refold.errors import ConfigError, RefoldError
+from refold.ledger.port import read_all_events
 from refold.llm.errors import show_url
-from refold.manager.status import Statistics, gather_statistics
+from refold.manager.status import sum_up_events
 from refold.server.api.interface import PAGE_MAX, Access, Asker, Json, NotFound, Text
+from refold.server.api.sessions import describe_event
+from refold.server.body import dump_json
 
 router = APIRouter(prefix="/api", tags=["workspace"])
 SESSIONS_SEARCHED = 50
-_SUMS: tuple[str, ...] = ("compressions", "manual", "undone", "skipped", "failed", "warned", "waited", "archived")
-_SUMS += ("tokens_before", "tokens_after")
+# Event streams: how often the ledger is read, how often a quiet stream gets a line, their number, events in a read.
+POLL_S, BEAT_S, STREAMS_MAX, PAGE = 0.5, 15.0, 64, 500
 
 
 @router.get("/status")
@@ -58,8 +66,7 @@ def _describe_ledger(access: Access) -> dict[str, object]:
     problem = access.application.preparer.reporter.problem
     if problem is None:
         return {"writable": True}
-    told = {} if access.tenant else {"error": problem.error}
-    return {"writable": False, "since": problem.since, **told}
+    return {"writable": False, "since": problem.since, **({} if access.tenant else {"error": problem.error})}
 
 
 @router.get("/config")
@@ -89,24 +96,11 @@ def change_config(access: Asker, changes: dict[str, Any]) -> Json:
 def read_statistics(access: Asker) -> Json:
     """Return statistics of compressions over the caller's sessions."""
     if not access.tenant:
-        return Json(gather_statistics(access.ledger).to_dict())
+        return Json(access.manager.statistics().to_dict())
     rows = access.list_rows(PAGE_MAX, 0)
-    parts = [gather_statistics(access.ledger, row.id) for row in rows]
-    total = Statistics(
-        sessions=len(rows),
-        by_stage=_sum_up([one.by_stage for one in parts]),
-        by_reason=_sum_up([one.by_reason for one in parts]),
-        **{name: sum(getattr(one, name) for one in parts) for name in _SUMS},
-    )
-    return Json(total.to_dict())
-
-
-def _sum_up(tables: list[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for table in tables:
-        for name, value in table.items():
-            total[name] = total.get(name, 0) + value
-    return total
+    total = sum_up_events(event for row in rows for event in read_all_events(access.ledger, row.id))
+    # Single decisions name sessions by their ids, which a tenant does not know.
+    return Json(replace(total, sessions=len(rows), decisions=()).to_dict())
 
 
 @router.get("/memory")
@@ -137,3 +131,61 @@ def recall(
     found = [one for row in rows for one in access.manager.recall(row.id, query, limit)]
     found.sort(key=lambda one: -one.score)
     return Json({"results": [{**asdict(one), "session_id": access.name(one.session_id)} for one in found[:limit]]})
+
+
+class TooMany(RefoldError):
+    """The limit of event streams is reached."""
+
+    http_status = 503
+
+
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Events as they happen."}},
+)
+async def stream_events(
+    access: Asker,
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    seconds: Annotated[float | None, Query(gt=0, le=86_400)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
+) -> StreamingResponse:
+    """Stream events from now on, or those with a greater id than ``after``; for ``seconds``, or until disconnected."""
+    start = after
+    if last_event_id is not None and last_event_id.isdecimal():
+        start = min(int(last_event_id), 2**53)
+    application = access.application
+    tenant_max = application.settings.tenant_streams_max
+    if sum(application.streams.values()) >= STREAMS_MAX:
+        raise TooMany(f"there are {STREAMS_MAX} event streams already; try again later")
+    if access.tenant and application.streams[access.tenant] >= tenant_max:
+        raise TooMany(f"this tenant has {tenant_max} event streams already; close one")
+    if start is None:
+        newest = await asyncio.to_thread(access.ledger.read_newest_events, None)
+        start = newest[0].id if newest else 0
+    return StreamingResponse(_write_events(access, start, seconds), media_type="text/event-stream")
+
+
+async def _write_events(access: Access, after: int, seconds: float | None) -> AsyncIterator[bytes]:
+    application = access.application
+    application.streams[access.tenant] += 1
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
+    quiet = loop.time()
+    try:
+        yield b": refold events\n\n"
+        while not application.is_stopping and (until is None or loop.time() < until):
+            page = await asyncio.to_thread(access.ledger.read_events, None, after=after, limit=PAGE)
+            for event in page:
+                after = event.id
+                if access.owns(event.session_id):
+                    data = dump_json(describe_event(access, event))
+                    yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
+                    quiet = loop.time()
+            if not page:
+                if loop.time() - quiet > BEAT_S:
+                    yield b": still here\n\n"
+                    quiet = loop.time()
+                await asyncio.sleep(POLL_S)
+    finally:
+        application.streams[access.tenant] -= 1

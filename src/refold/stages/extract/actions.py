@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from refold.conversation.message import Message, Part, message_handle
+from refold.memo import Memo
 from refold.patterns import lazy_regex
 from refold.stages.gist import count_lines, find_status, read_json
 
@@ -25,6 +26,8 @@ ERROR_CHARS_MAX = 240
 # A list of more entries is counted.
 BRIEF_ENTRIES_MAX = 5
 _SCAN_CHARS = 60_000
+# Calls and results are read once: what was read of each may take so much memory.
+READ_BYTES_MAX = 4_000_000
 
 _COMMAND_KEYS = ("command", "cmd", "script", "commands")
 _PATH_KEYS = (
@@ -98,6 +101,12 @@ _TAGS = lazy_regex(r"</?[a-z_]{2,20}>")
 # Two lines that begin with a time.
 _LOGGED = lazy_regex(r"\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}[^\n]{0,400}\n\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}")
 
+# The first line of a table: NAME  READY  STATUS.
+_COLUMNS = lazy_regex(
+    # A name has single blanks at most: if it could hold what separates two names, a row could be read in many ways.
+    r"[A-Z][A-Z_-]{1,30}(?:(?: {2,60}|\t)[A-Z][A-Z_-]{1,30}(?: [A-Z_-]{1,30}){0,4}){1,20} *\n"
+)
+
 
 @dataclass(slots=True)
 class Action:
@@ -169,39 +178,79 @@ def find_actions(messages: Iterable[Message]) -> list[Action]:
     return actions
 
 
+class _ReadCall(NamedTuple):
+    """What the arguments of a call say: a line of them, its command, and the files that it touches."""
+
+    arguments: str
+    command: str = ""
+    is_long: bool = False
+    touched: tuple[tuple[Touch, str], ...] = ()
+
+
+class _ReadResult(NamedTuple):
+    """What a result says: exit status, what came of the call, the last error line."""
+
+    exit_status: int | None
+    outcome: str
+    error: str
+
+
+def _measure_call(call: _ReadCall) -> int:
+    return len(call.arguments) + len(call.command) + sum(200 + len(path) for _, path in call.touched)
+
+
+_CALLS: Memo[_ReadCall] = Memo(READ_BYTES_MAX, _measure_call)
+_RESULTS: Memo[_ReadResult] = Memo(READ_BYTES_MAX, lambda result: len(result.outcome) + len(result.error))
+
+
 def read_call(at: int, part: Part, handle: str) -> Action:
     """Return what a call does, by its tool's name and its arguments."""
+    read = _CALLS.recall(lambda: _read_call(part), part.text, part.name)
+    return Action(
+        at, part.name, read.arguments, handle, part.text, read.command, list(read.touched), is_long=read.is_long
+    )
+
+
+def _read_call(part: Part) -> _ReadCall:
     arguments = _parse_arguments(part.text)
-    action = Action(at, part.name, _write_arguments(arguments, part.text), handle, part.text)
     command = next((value for key in _COMMAND_KEYS if isinstance(value := arguments.get(key), str)), "")
     path = next((value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)), "")
     patch = next((value for value in arguments.values() if isinstance(value, str) and "*** " in value), "")
+    read = _ReadCall(_write_arguments(arguments, part.text))
+    touched: list[tuple[Touch, str]] = []
     if path and len(path) <= 300 and "\n" not in path:
-        action.touched.append((_touch_of(part.name, command), path))
+        touched.append((_touch_of(part.name, command), path))
     elif command and (_SHELLS.search(part.name) or " " in command):
-        action.command = first_line(command, COMMAND_CHARS_MAX)
-        action.is_long = "\n" in command.strip() or len(command) > COMMAND_CHARS_MAX
-        action.touched += _shell_touches(command)
+        is_long = "\n" in command.strip() or len(command) > COMMAND_CHARS_MAX
+        read = read._replace(command=first_line(command, COMMAND_CHARS_MAX), is_long=is_long)
+        touched += _shell_touches(command)
     for verb, name in _PATCHED.findall((patch or command)[:ARGUMENTS_CHARS_MAX]):
-        action.touched.append(("deleted" if verb == "Delete" else "written", name.strip()))
-    return action
+        touched.append(("deleted" if verb == "Delete" else "written", name.strip()))
+    return read._replace(touched=tuple(touched))
 
 
 def read_result(action: Action, part: Part, handle: str) -> None:
     """Add to an action what its result says: exit status, the last error line, what came of it."""
-    text = part.text
-    sample = text if len(text) <= 2 * _SCAN_CHARS else f"{text[:_SCAN_CHARS]}\n{text[-_SCAN_CHARS:]}"
     action.is_answered = True
     action.result_handle = handle
-    action.exit_status = _find_exit(sample)
-    action.outcome = _find_outcome(action, sample)
+    kind = action.is_look, bool(action.touched), bool(action.command)
+    read = _RESULTS.recall(lambda: _read_result(action, part), part.text, part.is_error, *kind)
+    action.exit_status, action.outcome, action.error = read
+
+
+def _read_result(action: Action, part: Part) -> _ReadResult:
+    """Read a result; of its action only whether it looks, runs a command or touches files may matter."""
+    text, error = part.text, ""
+    sample = text if len(text) <= 2 * _SCAN_CHARS else f"{text[:_SCAN_CHARS]}\n{text[-_SCAN_CHARS:]}"
+    status = _find_exit(sample)
     # Source code that is read is full of the word error; only a call that failed, or a shell, may report one.
-    may_fail = part.is_error or bool(action.exit_status) or bool(action.command) or len(text) < 400
-    if may_fail and (part.is_error or action.exit_status or not (action.is_look and len(text) > 400)):
+    may_fail = part.is_error or bool(status) or bool(action.command) or len(text) < 400
+    if may_fail and (part.is_error or status or not (action.is_look and len(text) > 400)):
         errors = [match.group() for match in _bounded(_ERROR.finditer(sample), 200)]
-        action.error = errors[-1].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX] if errors else ""
-    if part.is_error and not action.error:
-        action.error = first_line(text, ERROR_CHARS_MAX)
+        error = errors[-1].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX] if errors else ""
+    if part.is_error and not error:
+        error = first_line(text, ERROR_CHARS_MAX)
+    return _ReadResult(status, _find_outcome(action, sample), error)
 
 
 def _find_exit(text: str) -> int | None:
@@ -224,12 +273,12 @@ def _find_outcome(action: Action, text: str) -> str:
         return totals[0].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX]
     if action.command:
         lines = text[-4_000:].split("\n")
-        told = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))
-        return next(told, "")[:ERROR_CHARS_MAX]
+        said = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))
+        return next(said, "")[:ERROR_CHARS_MAX]
     if text[:1] in ("{", "["):
         return _brief_record(text)
-    if _LOGGED.match(text):
-        # One line of a log says nothing about the others.
+    if _LOGGED.match(text) or _COLUMNS.match(text):
+        # One line of a log says nothing about the others, nor do the names of a table's columns.
         return f"[{count_lines(text)}]"
     return first_line(_TAGS.sub("", text[:4_000]), ERROR_CHARS_MAX)
 
@@ -258,7 +307,7 @@ def _brief_value(value: object) -> str:
 
 def first_line(text: str, chars_max: int) -> str:
     """Return the first line of a text that has words, cut at ``chars_max``."""
-    return next((line.strip() for line in text[:8_000].split("\n") if line.strip()), "")[:chars_max]
+    return next((line.strip() for line in text[:8_000].splitlines() if line.strip()), "")[:chars_max]
 
 
 def _bounded(matches: Iterator[re.Match[str]], most: int) -> list[re.Match[str]]:

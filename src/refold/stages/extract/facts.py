@@ -9,10 +9,10 @@ facts, only what people and the assistant said.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 
 from refold.conversation.view import Fact, FactKind
+from refold.memo import Memo
 from refold.patterns import lazy_regex
 from refold.stages.extract.cue import Cue, any_of, any_word
 from refold.stages.extract.words import (
@@ -186,6 +186,7 @@ KEY_ZH = any_of(
 FACT_CHARS_MAX = 240
 FACT_CHARS_MIN = 4
 FACTS_MAX = 60
+READ_BYTES_MAX = 4_000_000
 # S3.7: a summary, of ours or of another program, is hearsay.
 _SUMMARY = (
     "[Context Summary]",
@@ -201,20 +202,34 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
     """Return the facts in what was said, in order, each sentence once, the newest if there are too many."""
     found: dict[str, Fact] = {}
     for saying in sayings:
-        if saying.text.startswith(_SUMMARY):
-            continue
-        is_pasted = len(saying.text) > PASTED_CHARS and saying.role == "user"
-        for sentence in saying.sentences:
-            kind = None if is_pasted else classify_sentence(sentence, saying.role)
-            if kind is not None:
-                found.pop(sentence, None)
-                found[sentence] = Fact(kind, sentence, saying.handle)
+        for kind, sentence in read_kinds(saying):
+            found.pop(sentence, None)
+            found[sentence] = Fact(kind, sentence, saying.handle)
     return list(found.values())[-FACTS_MAX:]
 
 
-# A later fold reads the sentences of an earlier one again.
-@lru_cache(maxsize=8_192)
-def _classify_short(sentence: str, role: str) -> FactKind | None:
+Kinds = tuple[tuple[FactKind, str], ...]
+_READ: Memo[Kinds] = Memo(READ_BYTES_MAX, lambda kinds: sum(150 + len(sentence) for _, sentence in kinds))
+
+
+def read_kinds(saying: Saying) -> Kinds:
+    """Return the sentences of a saying that state a fact, with its kind; a later fold does not read them again."""
+    if saying.text.startswith(_SUMMARY) or (len(saying.text) > PASTED_CHARS and saying.role == "user"):
+        return ()
+    return _READ.recall(lambda: tuple(_classify_all(saying)), saying.text, saying.role)
+
+
+def _classify_all(saying: Saying) -> Iterator[tuple[FactKind, str]]:
+    for sentence in saying.sentences:
+        kind = classify_sentence(sentence, saying.role)
+        if kind is not None:
+            yield kind, sentence
+
+
+def classify_sentence(sentence: str, role: str) -> FactKind | None:
+    """Return what kind of fact a sentence is, or None."""
+    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or QUESTION.search(sentence):
+        return None
     if role == "user":
         return _classify_user(sentence)
     if is_intent(sentence) or CONDITION.match(sentence):
@@ -224,13 +239,6 @@ def _classify_short(sentence: str, role: str) -> FactKind | None:
     if _has(sentence, DECIDES, DECIDES_ZH):
         return "decision"
     return "key" if _has(sentence, KEY, KEY_ZH) else None
-
-
-def classify_sentence(sentence: str, role: str) -> FactKind | None:
-    """Return what kind of fact a sentence is, or None."""
-    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or QUESTION.search(sentence):
-        return None
-    return _classify_short(sentence, role)
 
 
 def _classify_user(sentence: str) -> FactKind | None:

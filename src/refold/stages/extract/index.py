@@ -18,13 +18,15 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Artifact
 from refold.patterns import lazy_regex
 from refold.stages.extract.actions import Action, find_actions
-from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
+from refold.stages.extract.values import VALUE_CHARS_MAX, Values, read_values
 
 # What a fold remembers for the next one; what is written into the text is a fraction of it.
 ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
 CARRIED_SHARE = 0.85
 
+# Parts that may hold a value.
+READ_KINDS = frozenset(("text", "call", "result"))
 # A call with so much text carries a script or a file.
 SCRIPT_CHARS = 400
 # So many ids of one shape in one output, none of them used again, are written as one line.
@@ -67,7 +69,7 @@ def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None
     met: dict[str, Evidence] = {}
     for at, message in enumerate(messages):
         for number, part in enumerate(message.parts):
-            if part.kind in ("text", "call", "result"):
+            if part.kind in READ_KINDS:
                 _collect(met, at, message, number, part)
     notes = _note_files(find_actions(messages) if actions is None else actions)
     spoken = Counter(stem for seen in met.values() if seen.is_spoken for stem in _stems(seen.value))
@@ -190,9 +192,8 @@ def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, p
     # A script or a file that a call carries names a crowd of things; only what a short call names was asked for.
     is_script = len(part.text) >= SCRIPT_CHARS
     handle = message_handle(message, number)
-    text = _unescape(part.text) if part.kind == "call" else part.text
-    values = find_values(text, with_names=is_spoken)
-    for (sort, value), times in values.items():
+    values = read_part(part)
+    for (sort, value), times in values:
         if len(value) > VALUE_CHARS_MAX:
             continue
         seen = met.get(value)
@@ -208,6 +209,12 @@ def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, p
         # The handle leads to the newest place that tells most: a result or a person, rather than a mere mention.
         if not seen.handle or is_user or part.kind == "result":
             seen.handle = handle
+
+
+def read_part(part: Part) -> Values:
+    """Return the exact values of one part of a message, each with how often it occurs."""
+    text = _unescape(part.text) if part.kind == "call" else part.text
+    return read_values(text, with_names=part.kind == "text")
 
 
 def _unescape(arguments: str) -> str:
@@ -263,6 +270,8 @@ _MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version
 _NAMED = frozenset(("identifier", "name", "flag", "file"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
+# One word of code or of a quotation, an option, signs: `yield`, "Run", `-rA`, `./.a`.
+_NO_NAME = lazy_regex(r"-*[A-Za-z]+[:.!?]?|[\W_]*\w?[\W_]*")
 _LABEL = lazy_regex(
     # On one line: "else:" is no label of the line number below it.
     r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
@@ -316,6 +325,8 @@ def find_useful(artifacts: Iterable[Artifact], count: Count, read: Read, seen: s
     runs = "\n".join(dict.fromkeys(_RUN.findall(seen)))
     for artifact in artifacts:
         if artifact.value in (runs if _RUN.fullmatch(artifact.value) else seen):
+            continue
+        if artifact.sort == "name" and _NO_NAME.fullmatch(artifact.value):
             continue
         label, statement = find_meaning(artifact, read(artifact.handle))
         if artifact.sort not in _BARE or label or statement:

@@ -170,6 +170,8 @@ NOVELTY_SHARE = 0.4
 KNOWN_SHARE = 0.3
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
+# Signs after which a sentence goes on.
+_PAUSES = "，、；,;"
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
@@ -261,9 +263,15 @@ def _join_sentences(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         is_same = last is not None and line.who and last.who == line.who and int(last.at) == int(line.at)
         if is_same and last is not None and last.topic == line.topic:
-            gap = line.glue if line.after == last.text else " … "
-            written[-1] = f"{written[-1]}{gap}{line.text}"
+            is_next = line.after == last.text
+            told = f"{written[-1]}{line.glue}" if is_next else f"{written[-1].rstrip(_PAUSES)} … "
+            written[-1] = f"{told}{line.text}"
         else:
             written.append(line.written)
         last = line
-    return written
+    return [_mark_cut(line) for line in written]
+
+
+def _mark_cut(line: str) -> str:
+    """Return a line that ends in the middle of a sentence with the mark of a cut in the place of its comma."""
+    return f"{line.rstrip(_PAUSES)}…" if line[-1:] in _PAUSES and line[1:3] == "> " else line

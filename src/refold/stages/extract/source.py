@@ -91,8 +91,8 @@ class Source:
     def count_untold(self, view: View) -> int:
         """Return the tokens behind this fold that no model has summed up yet."""
         behind = {message.id for message in self.messages}
-        told = [edit for edit in view.edits if edit.fold is not None and edit.fold.by == "llm"]
-        summed = {one for edit in told if behind.issuperset(edit.covers) for one in edit.covers}
+        by_model = [edit for edit in view.edits if edit.fold is not None and edit.fold.by == "llm"]
+        summed = {one for edit in by_model if behind.issuperset(edit.covers) for one in edit.covers}
         return sum(view.lens.plain(message).tokens for message in self.messages if message.id not in summed)
 
     def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:

@@ -80,6 +80,8 @@ class Wish:
 
 def read_wish(instructions: str) -> Wish:
     """Return what instructions ask for; nothing for instructions that name nothing."""
+    if not instructions:
+        return Wish()
     clauses = _CLAUSE.split(instructions[:INSTRUCTIONS_CHARS_MAX])
     text = "\n".join(clause for clause in clauses if not _MAY_GO.search(clause))
     sorts = {sort for pattern, found in _SORTS if re.search(pattern, text, re.I) for sort in found}

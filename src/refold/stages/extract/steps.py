@@ -128,8 +128,8 @@ def _write_run(run: Sequence[Action], language: Language) -> str:
     if len(shown) > 1:
         pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
         # What came of a call says little where its arguments are too long to be shown.
-        told = (" → ".join(filter(None, pair)) for pair in pairs if pair[0].strip("…, "))
-        shown = list(dict.fromkeys(told))
+        joined = (" → ".join(filter(None, pair)) for pair in pairs if pair[0].strip("…, "))
+        shown = list(dict.fromkeys(joined))
     shown = [one for one in shown if one.strip("…, ")]
     line = f"{neutralise(action.tool)}{times}"
     # Arguments of one call are separated by commas.
@@ -203,13 +203,19 @@ def _write_action(action: Action, language: Language, often: str = "") -> str:
     if action.failed:
         status = f"{_EXIT[language]} {action.exit_status}" if action.exit_status else ""
         total = action.outcome if action.outcome not in action.error and "returncode" not in action.outcome else ""
-        told = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, action.error) if piece]
-        return f"{line} → {neutralise(': '.join(told))} {shorten_handle(action.result_handle)}".rstrip()
+        error = _leave_named(action.error, action.command)
+        outcome = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, error) if piece]
+        return f"{line} → {neutralise(': '.join(outcome))} {shorten_handle(action.result_handle)}".rstrip()
     if action.outcome and not action.changes:
         # What the call names need not be repeated by its result.
         fields = [one for one in action.outcome.split(", ") if _FIELD.sub("", one) not in action.arguments]
         return f"{line} → {neutralise(_shorten(', '.join(fields), OUTCOME_CHARS))}" if fields else line
     return line
+
+
+def _leave_named(error: str, command: str) -> str:
+    """Return an error without the tests that its command names: ``pytest a.py::test_b`` says which one failed."""
+    return " ".join(word for word in error.split(" ") if "::" not in word or word not in command)
 
 
 def _shorten(text: str, chars_max: int) -> str:

@@ -13,11 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 from refold.conversation.message import Message
 from refold.conversation.reason import Language
 from refold.conversation.view import Fact
+from refold.memo import Memo
 from refold.patterns import lazy_regex
 from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
@@ -37,8 +38,8 @@ INFO_POWER = 0.7
 FIRST_BOOST, FIRST_BOOST_TALK = 2.0, 1.2
 # A task begins with what it is about: so much more are its first sentences worth, even beside its rules.
 GOAL_SENTENCES, GOAL_BOOST = 2, 8.0
-# A later fold reads the sentences of an earlier one again: so many are remembered, if they are no longer than this.
-REMEMBERED_MAX, REMEMBERED_CHARS_MAX = 8_192, 400
+# A later fold reads the sentences of an earlier one again: they may take so much memory in this process.
+READ_BYTES_MAX = 16_000_000
 RULE_CHARS = 300
 PENDING_CHARS = 1_600
 # A shorter question ("And now?") leans on what was said before.
@@ -153,30 +154,31 @@ def _tell_words(span: Span) -> Iterator[Line]:
     open_asks = {ask.at for ask in span.pending}
     rules = {rule.text for rule in span.rules}
     newest = {reply.at for reply in span.replies[-OPEN_REPLIES:]}
-    said = [(one, _find_sentences(one)) for one in (*span.asks, *span.replies) if one.at not in open_asks]
+    is_talk, has_actions = span.is_talk, bool(span.actions)
+    said = [(one, read_saying(one, is_talk=is_talk)) for one in (*span.asks, *span.replies) if one.at not in open_asks]
     # In a talk the rare words tell; in work the words that come back are what it is about.
-    rarity = Rarity([sentence for _, sentences in said for sentence in sentences] if span.is_talk else [])
+    rarity = Rarity([sentence.text for _, sentences in said for sentence in sentences]) if is_talk else None
     for saying, sentences in said:
         who = "U" if saying.role == "user" else "A"
+        is_first = not is_talk and bool(span.asks) and saying is span.asks[0]
         weighed: list[Line] = []
+        follows = False
         for number, sentence in enumerate(sentences):
-            if sentence in rules:
+            if sentence.text in rules or (has_actions and sentence.is_announced):
+                follows = False
                 continue
-            topic = _find_topic(sentence, who, is_talk=span.is_talk)
-            if topic == "open" and saying.at not in newest:
-                topic = "happened"
-            if who == "A" and span.actions and is_announcement(sentence):
-                continue
-            boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
-            if not span.is_talk and span.asks and saying is span.asks[0] and number < GOAL_SENTENCES:
+            topic: Topic = "happened" if sentence.topic == "open" and saying.at not in newest else sentence.topic
+            boost = 1.0 if number else (FIRST_BOOST_TALK if is_talk else FIRST_BOOST)
+            if is_first and number < GOAL_SENTENCES:
                 boost = GOAL_BOOST
-            for clause in split_clauses(sentence):
-                worth = boost * weigh_sentence(clause, saying.role, is_talk=span.is_talk) * rarity.weigh(clause)
-                text = _shorten_sentence(clause)
-                at = saying.at + len(weighed) / 10_000
+            for clause in sentence.clauses:
                 before = weighed[-1].text if weighed else ""
-                glue = next((gap for gap in ("", " ") if f"{before}{gap}{text}" in saying.text), None)
-                weighed.append(Line(topic, text, worth, at, who, before if glue is not None else "", glue or ""))
+                glue = clause.glue if follows else _find_glue(before, clause.text, saying.text) if before else ""
+                worth = boost * clause.worth * (rarity.weigh(clause.whole) if rarity else clause.told)
+                after = before if glue is not None else ""
+                at = saying.at + len(weighed) / 10_000
+                weighed.append(Line(topic, clause.text, worth, at, who, after, glue or ""))
+                follows = True
         yield from heapq.nlargest(SENTENCES_MAX, weighed, key=lambda line: line.worth)
 
 
@@ -184,14 +186,77 @@ class Rarity:
     """Weights of words by rarity: a word that hardly any other sentence has says most."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        seen = Counter(word for sentence in sentences for word in words.find_words(sentence))
+        self._words = {sentence: words.find_words(sentence) for sentence in sentences}
+        seen = Counter(word for sentence in sentences for word in self._words[sentence])
         most = math.log(len(sentences) + 2)
         self._told = {word: 1 - math.log(1 + times) / most for word, times in seen.items()}
 
     def weigh(self, sentence: str) -> float:
         """Return about 1 for a sentence of a handful of telling words, less for fewer, a little more for many."""
-        told = sum([self._told.get(word, 1.0) for word in words.find_words(sentence)])
-        return float(min(1.6, (told / FULL_WORDS) ** INFO_POWER))
+        found = self._words.get(sentence)
+        found = words.find_words(sentence) if found is None else found
+        # The words are a set: fsum gives the same sum in whichever order a process has them.
+        return _weigh_telling(math.fsum([self._told.get(word, 1.0) for word in found]))
+
+
+def _weigh_telling(told: float) -> float:
+    return float(min(1.6, (told / FULL_WORDS) ** INFO_POWER))
+
+
+class Clause(NamedTuple):
+    """A sentence, or a clause of it, as a story may quote it, and what it is worth by itself.
+
+    ``told`` weighs its words where none is rare. ``glue`` is what lies between it and the clause before it; None if
+    they do not follow each other.
+    """
+
+    text: str
+    worth: float
+    told: float
+    glue: str | None
+    whole: str
+
+
+class SaidSentence(NamedTuple):
+    """A sentence that is made of words, its topic, and its clauses."""
+
+    text: str
+    topic: Topic
+    is_announced: bool
+    clauses: tuple[Clause, ...]
+
+
+def _measure(sentences: tuple[SaidSentence, ...]) -> int:
+    """Return about how many bytes the sentences of a saying take."""
+    return sum(300 + 2 * len(one.text) + sum(200 + len(clause.text) for clause in one.clauses) for one in sentences)
+
+
+_READ: Memo[tuple[SaidSentence, ...]] = Memo(READ_BYTES_MAX, _measure)
+
+
+def read_saying(saying: Saying, *, is_talk: bool) -> tuple[SaidSentence, ...]:
+    """Return the sentences of a saying that may be quoted; a later fold does not read them again."""
+    return _READ.recall(lambda: tuple(_read_sentences(saying, is_talk)), saying.text, saying.role, is_talk)
+
+
+def _read_sentences(saying: Saying, is_talk: bool) -> Iterator[SaidSentence]:
+    who = "U" if saying.role == "user" else "A"
+    before = ""
+    for sentence in _find_sentences(saying):
+        clauses = []
+        for clause in split_clauses(sentence):
+            text = _shorten_sentence(clause)
+            worth = weigh_sentence(clause, saying.role, is_talk=is_talk)
+            told = _weigh_telling(len(words.find_words(clause)))
+            clauses.append(Clause(text, worth, told, _find_glue(before, text, saying.text), clause))
+            before = text
+        is_announced = who == "A" and is_announcement(sentence)
+        yield SaidSentence(sentence, _find_topic(sentence, who, is_talk=is_talk), is_announced, tuple(clauses))
+
+
+def _find_glue(before: str, text: str, whole: str) -> str | None:
+    """Return what is between two clauses of a text that follow each other: nothing or a blank; else None."""
+    return next((gap for gap in ("", " ") if f"{before}{gap}{text}" in whole), None)
 
 
 def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
@@ -240,11 +305,6 @@ def split_clauses(sentence: str) -> list[str]:
 
 def weigh_sentence(sentence: str, role: str, *, is_talk: bool) -> float:
     """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
-    weigh = _weigh_short if len(sentence) <= REMEMBERED_CHARS_MAX else _weigh_words
-    return weigh(sentence, role, is_talk)
-
-
-def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
     found = [bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence)]
     worth = 0.7 + sum(found)
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
@@ -257,7 +317,8 @@ def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
             return worth * (0.5 if is_talk or (is_question and len(sentence) < QUESTION_CHARS_MIN) else 1.0)
         kind = classify_sentence(sentence, role)
         return worth * USER_FACTOR.get(kind or "", 1.1)
-    if is_question or words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence):
+    says_nothing = words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence) or words.only_leans(sentence)
+    if is_question or says_nothing:
         return worth * 0.3
     if not is_talk and is_intent(sentence):
         return worth * (0.3 if words.STORY_LOOKS.search(sentence) else 0.7)
@@ -274,7 +335,6 @@ def _says_little(sentence: str, bonus: float) -> bool:
     return not is_telling and _AT_LINE.search(sentence) is not None
 
 
-_weigh_short = lru_cache(maxsize=REMEMBERED_MAX)(_weigh_words)
 USER_FACTOR = {"decision": 2.0, "preference": 1.7, "todo": 1.6, "key": 1.4}
 
 

@@ -17,7 +17,15 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Artifact, Fact, FoldRecord
 from refold.stages.extract.actions import find_actions, first_line
 from refold.stages.extract.facts import find_facts, merge_facts
-from refold.stages.extract.index import Meant, find_artifacts, find_useful, merge_artifacts, write_index
+from refold.stages.extract.index import (
+    READ_KINDS,
+    Meant,
+    find_artifacts,
+    find_useful,
+    merge_artifacts,
+    read_part,
+    write_index,
+)
 from refold.stages.extract.layout import (
     FRAME_TOKENS_MIN,
     SMALL_TOKENS,
@@ -33,7 +41,7 @@ from refold.stages.extract.layout import (
 )
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.steps import expand_alike
-from refold.stages.extract.story import Span, quote, tell_story
+from refold.stages.extract.story import Span, quote, read_saying, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
 from refold.stages.stage import check_nothing
 
@@ -180,18 +188,31 @@ def write_extract(
 
 def _leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
     """Leave out words that another record or a message in view has, or that mostly quote one."""
-    # Issue trackers put spaces of no width into names.
-    flat = " ".join(seen.replace("\u200b", "").split())
-    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, flat)]
+    view = SeenText(seen)
+    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, view)]
 
 
-def _repeats(text: str, seen: str) -> bool:
+class SeenText:
+    """What is in view, on one line, with its words."""
+
+    def __init__(self, seen: str) -> None:
+        # Issue trackers put spaces of no width into names.
+        words = seen.replace("\u200b", "").split()
+        self._flat = " ".join(words)
+        self._words = frozenset(words)
+
+    def __contains__(self, text: str) -> bool:
+        # Most texts have a word that the view has not: looking that up is faster than searching the whole view.
+        return self._words.issuperset(text.split()[1:-1]) and text in self._flat
+
+
+def _repeats(text: str, view: SeenText) -> bool:
     """Tell whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
-    if text in seen:
+    if text in view:
         return True
     quoted = max(_QUOTE.split(text), key=len).strip(" .…")
     is_long = len(quoted) >= QUOTED_CHARS_MIN and 2 * len(quoted) > len(text)
-    return is_long and quoted != text and quoted in seen
+    return is_long and quoted != text and quoted in view
 
 
 def read_span(
@@ -219,6 +240,17 @@ def read_span(
         language=language,
         is_answered=is_answered,
     )
+
+
+def read_ahead(messages: Sequence[Message]) -> None:
+    """Read messages as a fold will, which then finds them in memory; they should begin with a call or a person."""
+    span = read_span(messages, messages, (), "en")
+    for saying in (*span.asks, *span.replies):
+        read_saying(saying, is_talk=span.is_talk)
+    for message in messages:
+        for part in message.parts:
+            if part.kind in READ_KINDS:
+                read_part(part)
 
 
 def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language, seen: str) -> tuple[str, str]:
@@ -345,10 +377,10 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     asked = _choose_asked(span, quarter, count, seen)
     whole = {int(line.at) for line in asked}
     rest = [line for line in lines if line.who != "U" or int(line.at) not in whole]
-    if not span.is_talk:
-        # What is left of their quarter goes to the best sentences of older messages, before anything else.
-        older = [line for line in rest if line.who == "U"]
-        asked += choose_lines(older, quarter - _cost(asked, count), count, told=_tell(asked))
+    # What is left of their quarter goes to the best sentences of older messages, before anything else; in a talk,
+    # where the words of both sides are one thread, to the rules.
+    older = [line for line in rest if line.topic == "rule" or (line.who == "U" and not span.is_talk)]
+    asked += choose_lines(older, quarter - _cost(asked, count), count, told=_tell(asked))
     taken = set(map(id, asked))
     chosen = choose_lines(
         [line for line in rest if id(line) not in taken], room - _cost(asked, count), count, told=_tell(asked)

@@ -10,12 +10,15 @@ import re
 from collections import Counter
 from functools import lru_cache
 
+from refold.memo import Memo
 from refold.patterns import lazy_regex
 
 # A part longer than this is read at its head and its tail; the middle of a giant output is reached by its handle.
 HEAD_CHARS = 300_000
 TAIL_CHARS = 100_000
 VALUE_CHARS_MAX = 160
+# What was read of texts may take so much memory in this process.
+READ_BYTES_MAX = 12_000_000
 
 _WORD = lazy_regex(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
 _URL = lazy_regex(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
@@ -186,6 +189,15 @@ def _before_colon(value: str) -> str:
     if value[1:3] == ":\\" or _TIME.fullmatch(value) or _DATE.fullmatch(value) or _ADDRESS.fullmatch(value):
         return value
     return max(value.split(":"), key=len)
+
+
+Values = tuple[tuple[tuple[str, str], int], ...]
+_READ: Memo[Values] = Memo(READ_BYTES_MAX, lambda values: sum(120 + len(value) for (_, value), _ in values))
+
+
+def read_values(text: str, *, with_names: bool) -> Values:
+    """Return the exact values of a text as ``find_values`` does; a text is read once."""
+    return _READ.recall(lambda: tuple(find_values(text, with_names=with_names).items()), text, with_names)
 
 
 def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, str]]:

@@ -337,7 +337,7 @@ _POLITE = lazy_regex(
     r"I(?:'m| am)? (?:(?:do|sincerely|very|so|truly) )?(?:apologi[sz]e|sorry)"
     # What is more than the reason of an apology tells something: "I'm sorry but this fare cannot be changed."
     r"(?: (?:for|about)(?:(?! but )[^,;\d]){1,40}| to hear (?:that|this))?[.!]{0,3}\Z|"
-    r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK)"
+    r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK|原来如此|明白)"
     r"[^\d]{0,9}\Z|[^\d，。]{0,5}(?:不错|真好|太好|挺好|真棒|厉害|便宜|可惜|遗憾|方便|放心|说错)[^\d，。]{0,4}[，。！]?\Z|"
     r".{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",
     re.I,
@@ -362,6 +362,11 @@ _LATIN = lazy_regex(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
 _GRAMMAR_ZH = (
     "的地得了着过是我你您他她它们在就这那哪也都和与及或很吧呀啊呢吗哦嗯啦么"
     "把被让给还又再才只要会能可个有没不但而且因为所以如果"
+)
+# No figure, no name, no Latin letter: all that it says is in the sentences around it.
+_LEANS_ZH = lazy_regex(
+    r"(?:[^，,]{0,4}[，,])?(?:那么?|所以|但|不过|而且|其实)?(?:这|那)(?!家|里|边|天|次)[^\d《“「A-Za-z]{2,24}\Z|"
+    r"[^\d《“「A-Za-z]{0,12}(?:下面[这几那的]|以下|这么[办排做]|这几[条点个])[^\d《“「A-Za-z]{0,16}\Z"
 )
 _PAIR = lazy_regex(r"(?=([\u3400-\u9fff]{2}))")
 # Two characters of which neither only holds a sentence together.
@@ -422,6 +427,11 @@ def is_chatter(sentence: str) -> bool:
     if sentence.isascii() or any(sign.isascii() and sign.isalnum() for sign in sentence):
         return False
     return len(_TELLING_PAIR.findall(sentence[:400])) < 2
+
+
+def only_leans(sentence: str) -> bool:
+    """Tell whether a Chinese sentence names nothing itself: "这件事没有看上去那么复杂。", or leads in to a list."""
+    return not sentence.isascii() and _LEANS_ZH.match(sentence) is not None
 
 
 def find_words(sentence: str) -> set[str]:

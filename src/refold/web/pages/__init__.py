@@ -19,10 +19,6 @@ class PageEntry:
     show: str
     icon: str = ""
 
-    @property
-    def is_in_menu(self) -> bool:
-        return bool(self.icon)
-
 
 PAGES = (
     PageEntry("sessions", "/", "refold.web.pages.sessions:show", "list"),

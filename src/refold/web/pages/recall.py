@@ -189,9 +189,9 @@ async def show_memory(date: str = "") -> None:
         with frame("memory"), empty(say("memory.title"), say("memory.operator")):
             link(say("memory.recall"), page_link("/recall"), "button primary")
         return
-    dates = await source.run(list_dates)
+    dates = await source.run(lambda access: access.manager.md_sync.list_dates()[::-1])
     chosen = date if date in dates else (dates[0] if dates and not date else "")
-    page = await source.run(read_page, chosen) if chosen else ""
+    page = await source.run(lambda access: access.manager.md_sync.read(chosen) or "") if chosen else ""
     with frame("memory"):
         heading(say("memory.title"))
         text("p", say("memory.intro"), "soft below-head")
@@ -200,22 +200,17 @@ async def show_memory(date: str = "") -> None:
                 pass
             return
         with ui.element("div").classes("memory"):
-            _draw_days(dates, chosen)
+            with ui.element("nav").classes("days") as days:
+                days._props["aria-label"] = say("memory.days")
+                for one in dates:
+                    item = link(one, page_link("/memory", date=one), "num day-link")
+                    if one == chosen:
+                        item._props["aria-current"] = "page"
             with ui.element("div").classes("stack day"):
                 if chosen:
                     _draw_day(chosen, page)
                 else:
                     text("p", say("memory.none", date=date[:10]), "problem")
-
-
-def list_dates(access: Access) -> list[str]:
-    access.check_operator()
-    return access.manager.md_sync.list_dates()[::-1]
-
-
-def read_page(access: Access, date: str) -> str:
-    access.check_operator()
-    return access.manager.md_sync.read(date) or ""
 
 
 def split_entries(page: str) -> list[str]:
@@ -225,15 +220,6 @@ def split_entries(page: str) -> list[str]:
     """
     body = _FRONT.sub("", page.replace("\r\n", "\n"), count=1)
     return [_EMPTY_END.sub("", entry.strip()) for entry in reversed(_ENTRY.split(body)) if entry.strip()]
-
-
-def _draw_days(dates: list[str], chosen: str) -> None:
-    with ui.element("nav").classes("days") as days:
-        days._props["aria-label"] = say("memory.days")
-        for date in dates:
-            item = link(date, page_link("/memory", date=date), "num day-link")
-            if date == chosen:
-                item._props["aria-current"] = "page"
 
 
 def _draw_day(date: str, page: str) -> None:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 from nicegui import ui
 
 from refold.conversation.reason import read_reason
 from refold.manager.session import HELD
-from refold.server.api.interface import NotFound
+from refold.manager.undo import Switched
+from refold.server.api.interface import Access, NotFound
 from refold.web.chat import ChatBox
 from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, unfold
 from refold.web.conversation import ConversationView, Moment, Timeline, has_moments, read_moments, read_switches, rewind
-from refold.web.data import Seen, find_matches, find_title, is_compressed_now, read_opening, read_seen
+from refold.web.data import Seen, find_matches, is_compressed_now, name_session, read_seen
 from refold.web.room import find_rooms
 from refold.web.rows import LOOKS
 from refold.web.sample import SampleBar, is_sample
@@ -58,7 +60,7 @@ async def show(name: str = "", at: str = "") -> None:
         seen = await source.run(read_seen, name)
     except NotFound:
         raise NotFound(say("session.none", name=clean(name[:80]))) from None
-    title = find_title(seen.row) or await source.run(read_opening, seen.row) or name
+    title = await source.run(name_session, seen.row)
     has_timeline = await source.run(has_moments, seen)
     with frame("session", title, wide=True) as main:
         main.classes("session")
@@ -132,14 +134,9 @@ class SessionTab:
             self.chat_place.clear()
             with self.chat_place:
                 self.chat = ChatBox(self.name, self.refresh)
-            if self.indicator_context is not None:
-                self.chat.model.show_tokens(self.indicator_context)
-
-    @property
-    def indicator_context(self) -> int | None:
-        """The tokens in view, once they are counted."""
-        indicator = getattr(self, "indicator", None)
-        return indicator.context.status.tokens if indicator and indicator.context else None
+            indicator = getattr(self, "indicator", None)  # Drawn after the chat of a new tab.
+            if indicator and indicator.context:
+                self.chat.model.show_tokens(indicator.context.status.tokens)
 
     def _draw_looks(self) -> None:
         with ui.element("div").classes("switch").props("role=group") as group:
@@ -202,7 +199,7 @@ class SessionTab:
 
     async def _show_compressed(self) -> None:
         await self.refresh()
-        await self.talk.show_newest_fold()
+        await self.talk.show_fold(newest=True)
 
     async def refresh(self) -> None:
         """Show what has happened to the session, here or in another process."""
@@ -247,29 +244,25 @@ class SessionTab:
             await self.redo(which)
         await self.refresh()
 
-    def _find_batch(self, edit_id: str) -> str:
-        """Return the compression that an edit was made in; the edit itself if it was made on arrival."""
-        found = next((one.batch_id for one in self.talk.seen.edits if one.edit.id == edit_id), "")
-        return found or edit_id
-
-    async def _return_to_now(self) -> None:
-        """Return to the present, so that the change is visible."""
-        if self.request:
-            await self.seek(0)
-
     async def undo(self, which: str = "") -> None:
         """Undo the compression that made a fold; the last one if none is named."""
-        await self._return_to_now()
-        done = await self.source.run(unfold, self.name, self._find_batch(which))
-        notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
-        await self.refresh()
-        self.talk.show_switched({which} if which else done.edits)
+        # An edit that was made on arrival belongs to no compression.
+        batch = next((one.batch_id for one in self.talk.seen.edits if one.edit.id == which), "")
+        await self._switch(unfold, which, batch or which)
 
     async def redo(self, which: str = "") -> None:
         """Redo an undone compression; the last one if none is named."""
-        await self._return_to_now()
-        done = await self.source.run(refold, self.name, which)
-        notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
+        await self._switch(refold, which, which)
+
+    async def _switch(self, switch: Callable[[Access, str, str], Switched], which: str, target: str) -> None:
+        if self.request:
+            await self.seek(0)  # The change is visible in the present only.
+        done = await self.source.run(switch, self.name, target)
+        freed = done.tokens_before - done.tokens_after
+        if switch is unfold:
+            notify(say("session.unfolded", tokens=max(0, -freed)))
+        else:
+            notify(say("session.refolded", tokens=max(0, freed)))
         await self.refresh()
         self.talk.show_switched({which} if which else done.edits)
 
@@ -305,7 +298,7 @@ class SessionTools:
                 choice(roles, "", lambda role: tab.talk.filter(role), "input small-choice").props(
                     f'aria-label="{say("session.filter")}"'
                 )
-                self.fold = icon_button(say("session.next_fold"), "fold", lambda: tab.talk.next_fold())
+                self.fold = icon_button(say("session.next_fold"), "fold", lambda: tab.talk.show_fold())
                 self.undo = icon_button(say("session.undo"), "undo", lambda: tab.undo())
                 self.redo = icon_button(say("session.redo"), "redo", lambda: tab.redo())
 

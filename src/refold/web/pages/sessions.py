@@ -8,7 +8,8 @@ from urllib.parse import quote
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from refold.web.data import PAGE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
+from refold.web.data import PAGE, SAMPLE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
+from refold.web.sample import NAME
 from refold.web.shell import button, empty, frame, go, guarded, heading, icon, icon_button, link, notify, sheet, text
 from refold.web.start import ConnectPanel, ImportPanel, find_connection
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, session_link
@@ -65,7 +66,7 @@ class SessionList:
 
     async def _draw_start(self) -> None:
         """Draw the ways to start: open for a new user, closed once they have sessions of their own."""
-        own = self.listing is not None and any(not one.is_sample for one in self.listing.sessions)
+        own = self.listing is not None and any(not one.row.settings.get(SAMPLE) for one in self.listing.sessions)
         with ui.element("details").classes("start") as made:
             made._props["open"] = not own
             text("summary", say("start.title"))
@@ -99,7 +100,9 @@ class SessionList:
         listing = await self.source.run(list_sessions, self.query, self.limit)
         if is_sample_coming:
             # Hide the sample until it is complete.
-            listing = Listing(tuple(one for one in listing.sessions if one.has_own_title), 0, False)
+            shown = tuple(one for one in listing.sessions if one.row.id != NAME)
+            hidden = len(listing.sessions) - len(shown)
+            listing = Listing(shown, listing.total - hidden, listing.total > hidden)
         minute = int(time.time() // 60)
         now = (listing, minute, is_sample_coming)
         if now == (self.listing, self.minute, self.is_sample_coming):
@@ -110,8 +113,12 @@ class SessionList:
             self._draw_listing(listing)
 
     def _draw_listing(self, listing: Listing) -> None:
-        if not listing.is_any:
-            _draw_none(is_making_sample=self.is_sample_coming)
+        if self.is_sample_coming and not listing.is_any:
+            with empty(say("sessions.sample_coming"), say("sessions.sample_why")):
+                pass
+        elif not listing.is_any:
+            with empty(say("sessions.none"), say("sessions.none_next")):
+                link(say("sessions.chat"), page_link("/chat"), "button primary")
         elif not listing.sessions:
             with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
                 link(say("shell.recall"), page_link("/recall", query=self.query), "button")
@@ -140,23 +147,24 @@ class SessionList:
         ui.timer(0.05, lambda: self._fill_saved(cells), once=True)
 
     def _draw_row(self, one: Listed) -> ui.element:
-        with ui.element("tr").classes("clickable") as row:
+        row, is_sample = one.row, bool(one.row.settings.get(SAMPLE))
+        with ui.element("tr").classes("clickable") as line:
             # The keyboard reaches the link; a click anywhere else in the row follows it.
-            row.on("click", js_handler=_ON_ROW)
+            line.on("click", js_handler=_ON_ROW)
             with ui.element("td").classes("session-name"):
                 with ui.element("div").classes("row"):
                     link(one.title, session_link(one.name), "session-link cut")
-                if one.title != one.name or one.is_sample:
+                if one.title != one.name or is_sample:
                     with ui.element("div").classes("row session-known"):
                         text("span", clean(one.name), "faint mono cut")
-                        if one.is_sample:
+                        if is_sample:
                             text("span", say("sessions.sample"), "chip")
-            _cell("model", one.model or "·", "model")
-            _cell("messages", f"{one.messages:,}", "num")
-            _cell("tokens", f"{one.tokens:,}", "num")
-            _cell("folds", f"{one.folds:,}" if one.folds else "·", "num")
+            _cell("model", clean(row.model)[:80] or "·", "model")
+            _cell("messages", f"{row.messages:,}", "num")
+            _cell("tokens", f"{row.tokens:,}", "num")
+            _cell("folds", f"{row.compression_count:,}" if row.compression_count else "·", "num")
             saved = _cell("saved", "", "num saved")
-            _cell("changed", tell_age(one.changed_at), "num soft")
+            _cell("changed", tell_age(row.updated_at), "num soft")
             with ui.element("td").classes("session-acts"):
                 self._draw_acts(one)
         return saved
@@ -187,8 +195,6 @@ class SessionList:
     async def _show_more(self) -> None:
         self.limit += PAGE
         await self._refresh()
-
-    # Rename and delete.
 
     def _draw_sheets(self) -> None:
         with sheet(say("sessions.rename")) as self.rename_sheet:
@@ -229,7 +235,7 @@ class SessionList:
         self.chosen = one
         self.doomed._text = one.title
         self.doomed.update()
-        self.warning._text = say("sessions.delete_why", count=one.messages)
+        self.warning._text = say("sessions.delete_why", count=one.row.messages)
         self.warning.update()
         self.delete_sheet.open()
 
@@ -249,15 +255,6 @@ def _cell(column: str, content: str, classes: str) -> ui.element:
 
 def _label(made: ui.element, what: str, which: str) -> None:
     made._props.update({"aria-label": f"{what}: {which}", "title": what})
-
-
-def _draw_none(*, is_making_sample: bool) -> None:
-    if is_making_sample:
-        with empty(say("sessions.sample_coming"), say("sessions.sample_why")):
-            pass
-        return
-    with empty(say("sessions.none"), say("sessions.none_next")):
-        link(say("sessions.chat"), page_link("/chat"), "button primary")
 
 
 def tell_money(dollars: float | None) -> str:

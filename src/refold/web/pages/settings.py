@@ -17,7 +17,9 @@ from nicegui import ui
 from refold.config import PRESETS, Row, explain
 from refold.config.save import find_file, save_settings, try_settings
 from refold.config.values import find_row
+from refold.conversation.reason import Language
 from refold.errors import ConfigError
+from refold.sentences import describe_error
 from refold.server.api.interface import Access
 from refold.server.settings import settle_arrival
 from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_text, text
@@ -85,15 +87,7 @@ class Setting(Row):
         return self.layer in ("project", "folder") and self.name not in FIXED
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """All settings in order, and the name of the file that changes are written to."""
-
-    settings: dict[str, Setting]
-    file: str
-
-
-def read_sheet(access: Access) -> Sheet:
+def read_settings(access: Access) -> dict[str, Setting]:
     """Return the settings as the next start would read them, with the changes of ``config.json``."""
     manager = access.manager
     config = try_settings(manager.workspace_path, {}, **_find_call(access))
@@ -110,10 +104,10 @@ def read_sheet(access: Access) -> Sheet:
         said = find_row(rows, row.name)
         other = f"{said.share or write_value(said.value)} ({said.name})" if value is None and said is not row else ""
         settings[row.name] = Setting(row.name, value, layer, place, row.means, row.hint, *find_kind(row), other)
-    return Sheet(settings, find_file(manager.workspace_path).name)
+    return settings
 
 
-def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
+def try_drafts(access: Access, drafts: Mapping[str, Draft], language: Language = "en") -> dict[str, str]:
     """Return the problem of each setting by its name; conflicts between settings have an empty name."""
     access.check_operator()
     problems: dict[str, str] = {}
@@ -123,11 +117,11 @@ def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
         try:
             try_settings(base, {name: read_draft(name, draft)}, **call)
         except ConfigError as error:
-            problems[name] = str(error).removeprefix(f"{file}: ")
+            problems[name] = describe_error(error, language).removeprefix(f"{file}: ")
     try:
         try_settings(base, {name: read_draft(name, draft) for name, draft in drafts.items()}, **call)
     except ConfigError as error:
-        why = str(error).removeprefix(f"{file}: ")
+        why = describe_error(error, language).removeprefix(f"{file}: ")
         return {"": why} if why not in problems.values() and len(drafts) > 1 else problems
     return {}  # Together they are valid: one needs the other.
 
@@ -136,7 +130,9 @@ def save_drafts(access: Access, drafts: Mapping[str, Draft]) -> str:
     """Save the drafts and apply them at once; return the name of the file."""
     access.check_operator()
     if fixed := FIXED & drafts.keys():
-        raise ConfigError(f"{', '.join(fixed)} cannot be changed while refold runs; set it in the file and restart")
+        raise ConfigError(
+            "{names} cannot be changed while refold runs; set it in the file and restart", names=", ".join(fixed)
+        )
     manager, call = access.manager, _find_call(access)
     typed = {name: read_draft(name, draft) for name, draft in drafts.items()}
     tried = {row.name: row.value for row in explain(try_settings(manager.workspace_path, typed, **call))}
@@ -156,18 +152,13 @@ def read_draft(name: str, draft: Draft) -> object:
     if not typed.strip():
         return None
     if len(typed) > TEXT_CHARS_MAX:
-        raise ConfigError(f"{name} has more than {TEXT_CHARS_MAX:,} characters; shorten it")
+        raise ConfigError("{name} has more than {most:,} characters; shorten it", name=name, most=TEXT_CHARS_MAX)
     if name in ("ladder", "score.keywords"):
         return [piece.strip() for piece in typed.replace("，", ",").split(",") if piece.strip()]
-    if name == "window" and ":" in typed:
-        return _read_table(typed)
+    if name == "window" and ":" in typed:  # A table such as ``gpt-5: 200000, *: 64000``.
+        pieces = [piece.rpartition(":") for piece in typed.strip("{} ").replace("\n", ",").split(",") if piece.strip()]
+        return {model.strip(" '\""): tokens.strip(" '\"") for model, _, tokens in pieces}
     return typed
-
-
-def _read_table(typed: str) -> dict[str, str]:
-    """Read ``gpt-5: 200000, *: 64000``."""
-    pieces = [piece.rpartition(":") for piece in typed.strip("{} ").replace("\n", ",").split(",") if piece.strip()]
-    return {model.strip(" '\""): tokens.strip(" '\"") for model, _, tokens in pieces}
 
 
 def write_value(value: object) -> str:
@@ -203,21 +194,22 @@ def _find_call(access: Access) -> dict[str, object]:
 
 async def show() -> None:
     source = find_visit().source
-    sheet = await source.run(read_sheet)
+    settings = await source.run(read_settings)
+    file = await source.run(lambda access: find_file(access.manager.workspace_path).name)
     tenant = source.access.tenant
     with frame("settings"):
         heading(say("settings.title"))
-        intro = say("settings.read_only", tenant=tenant) if tenant else say("settings.intro", file=sheet.file)
+        intro = say("settings.read_only", tenant=tenant) if tenant else say("settings.intro", file=file)
         text("p", intro, "soft below-head")
-        SettingsTab(sheet, is_locked=bool(tenant))
+        SettingsTab(settings, is_locked=bool(tenant))
 
 
 class SettingsTab:
     """The settings in one tab: unsaved drafts and their problems."""
 
-    def __init__(self, sheet: Sheet, *, is_locked: bool) -> None:
+    def __init__(self, settings: dict[str, Setting], *, is_locked: bool) -> None:
         self.source = find_visit().source
-        self.sheet = sheet
+        self.settings = settings
         self.is_locked = is_locked
         self.drafts: dict[str, Draft] = {}
         self.fields: dict[str, Field] = {}
@@ -226,7 +218,7 @@ class SettingsTab:
                 with ui.element("section").classes("panel group"):
                     heading(say(f"settings.group_{group}"), 2)
                     for name in names:
-                        self._draw_field(find_row(sheet.settings, name), name)
+                        self._draw_field(find_row(settings, name), name)
             self._draw_rest()
         self._draw_bar()
 
@@ -234,7 +226,7 @@ class SettingsTab:
         self.fields[setting.name] = Field(self, setting, title)
 
     def _draw_rest(self) -> None:
-        rest = [one for name, one in self.sheet.settings.items() if name not in self.fields]
+        rest = [one for name, one in self.settings.items() if name not in self.fields]
         with ui.element("details").classes("panel group rest") as made:
             with ui.element("summary"):
                 text("span", say("settings.group_rest"), "rest-title")
@@ -261,14 +253,14 @@ class SettingsTab:
 
     async def change(self, name: str, draft: Draft) -> None:
         """Take a draft, try it together with the others, and show the problems."""
-        setting = self.sheet.settings[name]
+        setting = self.settings[name]
         typed = setting.value if isinstance(setting.value, bool) else setting.typed
         if draft == typed:
             self.drafts.pop(name, None)
         else:
             self.drafts[name] = draft
         tried = dict(self.drafts)
-        problems = await self.source.run(try_drafts, tried) if tried else {}
+        problems = await self.source.run(try_drafts, tried, find_visit().language) if tried else {}
         if tried != self.drafts:
             return  # The user typed on; a later call tries the new text.
         for one in self.fields.values():
@@ -312,7 +304,8 @@ class Field:
                 self.error = text("p", "", "setting-error").props("role=alert")
                 self.error.set_visibility(False)
                 if setting.is_locked and not tab.is_locked:
-                    text("p", say(f"settings.locked_{_lock_of(setting)}", place=setting.place), "faint")
+                    by = {"environment": "environment", "call": "call", "session": "call"}.get(setting.layer, "start")
+                    text("p", say(f"settings.locked_{by}", place=setting.place), "faint")
                 with ui.element("div").classes("row setting-source"):
                     self.source = text("span", _tell_source(setting), "faint cut")
                     self.reset = button(say("settings.reset"), lambda: self._change_to(None), kind="quiet small")
@@ -326,7 +319,10 @@ class Field:
         if setting.name == "preset":
             return self._draw_presets()
         if setting.kind == "choice":
-            return self._draw_choice()
+            options = {one: one or say("settings.unset") for one in ("", *setting.choices)}
+            made = choice(options, setting.typed, self._change_to)
+            made._props["disabled"] = self.is_locked
+            return made
         tag = "textarea" if setting.kind == "lines" else "input"
         made = ui.element(tag).classes("input" if tag == "input" else "input prompt")
         # An attribute or content, not a value, which every update of the page would reset while the user types.
@@ -353,12 +349,6 @@ class Field:
             guarded(self._take),
             js_handler="(e) => emit(e.currentTarget.getAttribute('aria-checked') !== 'true')",
         )
-        return made
-
-    def _draw_choice(self) -> ui.element:
-        options = {one: one or say("settings.unset") for one in ("", *self.setting.choices)}
-        made = choice(options, self.setting.typed, self._change_to)
-        made._props["disabled"] = self.is_locked
         return made
 
     def _draw_presets(self) -> ui.element:
@@ -399,9 +389,3 @@ def _tell_source(setting: Setting) -> str:
     layer = "built_in" if (setting.name, setting.layer) == ("preset", "preset") else setting.layer.replace(" ", "_")
     place = setting.place.rsplit("/", 1)[-1] if layer == "project" else setting.place
     return say(f"settings.from_{layer}", place=place)
-
-
-def _lock_of(setting: Setting) -> str:
-    if setting.layer == "environment":
-        return "environment"
-    return "start" if setting.layer not in LOCKED else "call"

@@ -339,9 +339,6 @@ def _draw_sessions(overview: Overview) -> None:
         target = page_link("/statistics", name=access.name(part.session_id))
         link(clean(title_of(part))[:80], target, "cut name")
 
-    def saved(part: SessionFigures) -> str:
-        return write_dollars(part.bill.dollars_saved) if part.bill.priced else "–"
-
     SortedTable(
         [
             TableColumn(say("statistics.session"), title_of, draw=draw_name),
@@ -355,13 +352,8 @@ def _draw_sessions(overview: Overview) -> None:
                 is_number=True,
                 classes="roomy",
             ),
-            TableColumn(
-                say("statistics.column_bill"),
-                lambda part: write_dollars(part.bill.dollars) if part.bill.priced else "–",
-                lambda part: part.bill.dollars,
-                is_number=True,
-            ),
-            TableColumn(say("statistics.column_saved"), saved, lambda part: part.bill.dollars_saved, is_number=True),
+            _dollars("statistics.column_bill", lambda part: part.bill.dollars),
+            _dollars("statistics.column_saved", lambda part: part.bill.dollars_saved),
         ],
         parts,
         say("statistics.sessions"),
@@ -373,6 +365,12 @@ def _number(key: str, figure: Callable[[SessionFigures], int]) -> TableColumn[Se
     is_roomy = key != "statistics.column_sent"
     return TableColumn(
         say(key), lambda part: f"{figure(part):,}", figure, is_number=True, classes="roomy" if is_roomy else ""
+    )
+
+
+def _dollars(key: str, figure: Callable[[SessionFigures], float]) -> TableColumn[SessionFigures]:
+    return TableColumn(
+        say(key), lambda part: write_dollars(figure(part)) if part.bill.priced else "–", figure, is_number=True
     )
 
 
@@ -389,9 +387,6 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
     def draw_name(event: Event) -> None:
         link(clean(title_of(event))[:80], session_link(access.name(event.session_id)), "cut name")
 
-    def draw_kind(event: Event) -> None:
-        text("span", _name_kind(event), f"chip {_CHIPS.get(event.kind, '')}")
-
     columns: list[TableColumn[Event]] = [
         TableColumn(
             say("statistics.time"),
@@ -399,7 +394,11 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
             lambda event: event.id,
             classes="num-left",
         ),
-        TableColumn(say("statistics.kind"), _name_kind, draw=draw_kind),
+        TableColumn(
+            say("statistics.kind"),
+            _name_kind,
+            draw=lambda event: text("span", _name_kind(event), f"chip {_CHIPS.get(event.kind, '')}"),
+        ),
         TableColumn(say("statistics.reason"), _tell_reason, classes="reason"),
         TableColumn(say("statistics.change"), _tell_change, _find_freed, is_number=True),
     ]

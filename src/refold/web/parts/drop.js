@@ -25,7 +25,7 @@ export default {
   },
   emits: ["sent"],
   data() {
-    return { isOver: false, told: "", isBusy: false };
+    return { isOver: false, status: "", isBusy: false };
   },
   mounted() {
     this.over = (event) => {
@@ -64,7 +64,7 @@ export default {
     async send(files) {
       if (this.isBusy) return;
       if (!files.length) {
-        this.told = this.say("none");
+        this.status = this.say("none");
         return;
       }
       files.sort((one, other) => other.lastModified - one.lastModified);
@@ -78,17 +78,17 @@ export default {
         count++;
       }
       if (!count) {
-        this.told = this.say("large");
+        this.status = this.say("large");
         return;
       }
       this.isBusy = true;
-      this.told = this.say("sending", { count });
+      this.status = this.say("sending", { count });
       try {
         const answer = await fetch(this.target, { method: "POST", body: form });
-        this.told = answer.ok ? "" : this.say(answer.status === 409 ? "busy" : "failed", { status: answer.status });
+        this.status = answer.ok ? "" : this.say(answer.status === 409 ? "busy" : "failed", { status: answer.status });
         if (answer.ok) this.$emit("sent", {});
       } catch {
-        this.told = this.say("failed", { status: "" });
+        this.status = this.say("failed", { status: "" });
       } finally {
         this.isBusy = false;
       }
@@ -105,7 +105,7 @@ export default {
       h("i", { class: "icon icon-upload", "aria-hidden": "true" }),
       h("p", [h("strong", this.say("drop"))]),
       h("div", { class: "row wrap" }, [this.pick(this.say("files"), false), this.pick(this.say("folder"), true)]),
-      this.told ? h("p", { class: "faint", role: "status" }, this.told) : null,
+      this.status ? h("p", { class: "faint", role: "status" }, this.status) : null,
     ]);
   },
 };

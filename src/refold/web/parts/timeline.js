@@ -106,7 +106,7 @@ export default {
   render() {
     const count = this.moments.length;
     if (!count) return h("div", { class: "timeline" });
-    const told = this.tell();
+    const figures = this.tell();
     const hasFolds = this.moments.some((one) => one.folds);
     return h("div", { class: "timeline" }, [
       h("div", { class: "timeline-strip" }, [
@@ -117,12 +117,12 @@ export default {
           max: count + 1,
           value: this.chosen || count + 1,
           "aria-label": this.say("scrub"),
-          "aria-valuetext": told,
+          "aria-valuetext": figures,
           onInput: this.slide,
         }),
       ]),
       h("div", { class: "timeline-words" }, [
-        h("span", { class: "num timeline-told", role: "status" }, told),
+        h("span", { class: "num timeline-figures", role: "status" }, figures),
         hasFolds ? this.press(this.say("fold_before"), "back", () => this.step_fold(-1)) : null,
         hasFolds ? this.press(this.say("fold_after"), "open", () => this.step_fold(1), !this.chosen) : null,
         this.chosen

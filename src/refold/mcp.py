@@ -22,8 +22,7 @@ from pydantic import Field
 from refold import __version__
 from refold.agent.context_tools import ContextTools
 from refold.agent.tools import Tool, make_tool
-from refold.cli.app import describe_error
-from refold.cli.output import tr, translate
+from refold.cli.output import count_things, describe_error, tr, translate
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 
@@ -81,10 +80,11 @@ class Sessions:
         if not 0 < len(messages) <= MESSAGES_MAX:
             return tr("give 1 to {most:,} messages", most=MESSAGES_MAX)
         try:
-            count = await asyncio.to_thread(self.manager.append, tools.session_id, messages)
+            stored = await asyncio.to_thread(self.manager.append, tools.session_id, messages)
         except RefoldError as error:
             return describe_error(error)
-        return tr("session {session} has {count:,} messages now", session=tools.session_id, count=count)
+        count = count_things(stored, "message")
+        return tr("session {session} has {messages} now", session=tools.session_id, messages=count)
 
     async def context_prepare(self, model: str = "", session: SessionName = "") -> str:
         """Return the session as a context that fits the model's window, as JSON; compresses if it has to."""

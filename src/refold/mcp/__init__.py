@@ -1,1 +1,0 @@
-"""The context tools for agents that we did not write, over the Model Context Protocol."""
