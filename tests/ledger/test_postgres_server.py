@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -310,6 +311,25 @@ def test_a_session_that_another_process_keeps_locked_is_an_error_in_time(url: st
         assert read_texts(ledger) == ["a"]
     assert send(ledger, ["a", "b"])
     ledger.close()
+
+
+def test_a_ledger_works_again_once_a_missing_table_is_back(url: str) -> None:
+    # The driver prepares a statement when it is used often; how often it failed before must not matter.
+    import psycopg
+
+    for succeeded in range(4):
+        for failed in range(1, 4):
+            with closing(open_ledger(url)) as ledger, psycopg.connect(url, autocommit=True) as database:
+                for _ in range(succeeded):
+                    ledger.check_write()
+                ledger.list_sessions()
+                database.execute("ALTER TABLE refold.message RENAME TO elsewhere")
+                for _ in range(failed):
+                    with pytest.raises(LedgerError, match="a table of the ledger is missing"):
+                        ledger.check_write()
+                database.execute("ALTER TABLE refold.elsewhere RENAME TO message")
+                for _ in range(3):
+                    ledger.check_write()
 
 
 @pytest.mark.slow

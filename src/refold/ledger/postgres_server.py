@@ -168,6 +168,10 @@ class LedgerServer:
             db = take_living(idle) or self._connect()
             try:
                 yield db
+            except psycopg.Error:
+                # Statements prepared behind the failed one do not exist, but the driver would go on using them.
+                db.close()
+                raise
             finally:
                 if not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
                     idle.append(db)
