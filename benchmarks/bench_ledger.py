@@ -22,8 +22,8 @@ import orjson
 from refold.formats.canonical import digest_message
 from refold.ledger.align import align, chain_path, chain_tail
 from refold.ledger.codec import dump_json
-from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, Splice, StoredMessage
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.testing.postgres import PostgresServer, find_binaries
 

@@ -29,7 +29,7 @@ from typing import Any
 import aiohttp
 from bench_gateway import BARE, UPSTREAM, find_port, pick, read_cpu_s, read_memory_mb, run_process
 
-from refold.ledger.port import LedgerPlace
+from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres import PostgresLedger
 from refold.manager.store import LEASE_S
 from refold.testing.postgres import PostgresServer, find_binaries

@@ -30,7 +30,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import make_format
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
-from refold.ledger.port import index_path
+from refold.ledger.place import index_path
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.recall.index_file import Mark

@@ -22,8 +22,8 @@ from refold.config.save import save_settings
 from refold.conversation import because
 from refold.errors import RefoldError
 from refold.ledger.codec import load_json
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
+from refold.ledger.sql.ledger import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
 from refold.readers.session import Session

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.postgres import ON_POSTGRES, schema_of, server_url
 

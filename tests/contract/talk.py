@@ -9,8 +9,8 @@ from refold.conversation.message import digest_of
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.ledger.align import ChainedPath, chain_path
-from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredMessage
+from refold.ledger.sql.ledger import Ledger
 
 NOW = 1_000.0
 SESSION = "s1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from refold.conversation import because
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 

@@ -9,8 +9,8 @@ import pytest
 
 from refold.conversation.message import digest_of
 from refold.ledger.align import chain_path, chain_tail
-from refold.ledger.port import Ledger
 from refold.ledger.records import Extension, SessionRow, StoredUsage, extend_row
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send, store

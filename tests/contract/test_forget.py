@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from refold.conversation.message import digest_of
 from refold.conversation.view import Fact
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 
 

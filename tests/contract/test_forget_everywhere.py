@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import open_postgres
 from tests.contract.talk import NOW

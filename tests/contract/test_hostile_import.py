@@ -15,7 +15,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.cli.transfer import run_import
 from refold.errors import FormatError
 from refold.ledger.codec import decode_edit, dump_json
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
 from tests.contract.transfers import FOLDING, OFFLOADING, make_session

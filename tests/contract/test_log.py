@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from refold.conversation.view import Fact
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event, StoredUsage
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, make_batch, make_fold, send
 

@@ -6,8 +6,8 @@ import pytest
 
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, Fact, FoldRecord
-from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredUsage
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
 
 ODD = [

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from refold.errors import FormatError, SessionNotFound
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow, StoredUsage
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 

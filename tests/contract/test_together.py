@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 

@@ -11,7 +11,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import FormatError
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
 from tests.contract.conftest import STORES, OpenLedger

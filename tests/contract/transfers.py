@@ -8,8 +8,8 @@ from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.codec import dump_json
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
+from refold.ledger.sql.ledger import Ledger
 from refold.manager.status import export_session
 
 OFFLOADING = CompressionConfig.preset("offload").replace(

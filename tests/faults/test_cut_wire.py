@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refold.errors import LedgerError
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.talk import NOW, SESSION, commit, make_fold, read_texts, send
 from tests.faults import test_nth_write as nth
 from tests.faults.cutting import CuttingProxy

@@ -13,8 +13,8 @@ import time
 
 from refold.conversation.message import ROOT, digest_of
 from refold.ledger.align import chain_tail
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event, Splice, StoredMessage
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import make_batch, make_fold, make_mask, write_raw
 

@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.port import Ledger, LedgerPlace
+from refold.ledger.place import LedgerPlace
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.undo import _digest
 from refold.testing.postgres import find_binaries

@@ -10,9 +10,9 @@ import pytest
 from refold.conversation import because
 from refold.conversation.reason import Reason, text_reason
 from refold.conversation.view import Edit
-from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event
 from refold.ledger.sql.forget import GONE, Words
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, send
 

@@ -9,7 +9,7 @@ import apsw
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
-from refold.ledger.port import LEDGER_FILE
+from refold.ledger.place import LEDGER_FILE
 from refold.manager.status import export_session, gather_statistics, import_session
 from tests.manager.sessions import agent, chat
 

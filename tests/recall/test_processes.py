@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.ledger.port import index_path
+from refold.ledger.place import index_path
 from refold.recall.options import RecallOptions
 from refold.recall.recall import Recall
 from tests.recall.building import Workspace
@@ -18,7 +18,7 @@ INDEXER = """
 import sys
 from pathlib import Path
 from refold.ledger.sqlite import SqliteLedger
-from refold.ledger.port import index_path
+from refold.ledger.place import index_path
 from refold.recall.options import RecallOptions
 from refold.recall.recall import Recall
 path = Path(sys.argv[1])

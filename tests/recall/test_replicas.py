@@ -9,7 +9,7 @@ import pytest
 
 from refold import ContextCompressionManager
 from refold.errors import SessionNotFound
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
 from tests.postgres import ON_POSTGRES, schema_of, server_url

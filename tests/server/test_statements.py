@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from tests.contract.talk import send
 from tests.contract.test_extend import make_extension
 from tests.postgres import empty_database, server_url

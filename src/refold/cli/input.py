@@ -20,7 +20,7 @@ from refold.cli.output import clean_line, tr, translate, use_language, write_jso
 from refold.errors import ConfigError, FormatError, LedgerError, RefoldError
 
 if TYPE_CHECKING:
-    from refold.ledger.port import Ledger
+    from refold.ledger.sql.ledger import Ledger
     from refold.manager import ContextCompressionManager
 
 STDIN = "-"

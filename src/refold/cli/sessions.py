@@ -122,7 +122,7 @@ def _describe_row(row: SessionRow, title: str) -> dict[str, object]:
 @app.command()
 def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace = "", as_json: AsJson = False) -> None:
     """Show the events of a session, oldest first."""
-    from refold.ledger.port import read_all_events
+    from refold.ledger.sql.ledger import read_all_events
     from refold.manager.notices import describe_fields
 
     with open_workspace(workspace) as manager:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from refold.budget import Budget, Thresholds, Tiers, window_budget
 from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
 from refold.errors import ConfigError
-from refold.ledger.port import LedgerPlace
+from refold.ledger.place import LedgerPlace
 from refold.stages import STAGES
 from refold.tokens.models import ModelInfo, model_info
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, encode_edit
-from refold.ledger.port import LedgerPlace
+from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
 from refold.ledger.records import Extension, SessionRow, StoredEdit, StoredFact, StoredMessage, extend_row, is_as_seen
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
-from refold.ledger.sql.ledger import SqlLedger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
 from refold.ledger.sql.sessions import SELECT, USAGE_COLUMNS, StoredSession, read_stored, write_usage
 
@@ -66,7 +66,7 @@ _INSERT_EDIT = (
 )
 
 
-class PostgresLedger(SqlLedger):
+class PostgresLedger(Ledger):
     """The durable record in one schema of a database, made when first used. Safe to share between threads.
 
     How durable a finished call is, the server's ``synchronous_commit`` decides. ``timeout_s`` limits a statement,
@@ -95,7 +95,7 @@ class PostgresLedger(SqlLedger):
         return f"PostgresLedger({str(self.place)!r})"
 
     def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
-        """Store what one more request of each session adds, in one transaction of two round trips; see the port."""
+        """Store what one more request of each session adds, in two round trips."""
         if not may_wait:
             return None  # A server may take its time: an event loop must not wait for it.
         return self._server.change(lambda connection: _Extender(PostgresDatabase(connection), extensions).store())

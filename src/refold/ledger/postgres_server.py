@@ -21,7 +21,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.port import LedgerPlace
+from refold.ledger.place import LedgerPlace
 from refold.ledger.sql.migrations import POSTGRES_STEPS, check_version
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from refold.ledger.records import (
     is_as_seen,
 )
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer
-from refold.ledger.sql.ledger import SqlLedger
+from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
 from refold.ledger.sql.sessions import SELECT, StoredSession, add_usage, read_stored
 from refold.ledger.sqlite_file import LedgerFile, Synchronous
@@ -46,7 +46,7 @@ def _select_end(count: int) -> str:
     return _SELECT_END.format(known)
 
 
-class SqliteLedger(SqlLedger):
+class SqliteLedger(Ledger):
     """The durable record in one file, made when something is first written. Safe to share between threads.
 
     With ``synchronous="normal"`` a change survives a crash of the process; with "full" also a power failure, at the
@@ -67,7 +67,6 @@ class SqliteLedger(SqlLedger):
         )
 
     def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
-        """Store what one more request of each session adds, in one transaction; see the port."""
         with self._file.write() if may_wait else self._file.write_now() as connection:
             if connection is None:
                 return None

@@ -29,7 +29,7 @@ from refold.llm.port import TIMEOUT_S, Completes, Model
 from refold.tokens.models import model_info, normalize_name
 
 if TYPE_CHECKING:
-    from refold.ledger.port import Ledger
+    from refold.ledger.sql.ledger import Ledger
 
 
 Provider = Literal["openai", "anthropic"]

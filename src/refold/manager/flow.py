@@ -24,8 +24,8 @@ from refold.conversation import because
 from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason, ReasonKind, read_reason
 from refold.errors import ChangeRefused, LedgerError, SessionBusy
-from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, SessionRow
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import Summariser
 from refold.manager.session import BRAKE, OpenSession
 from refold.stages.stage import Ask

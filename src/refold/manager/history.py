@@ -19,8 +19,8 @@ from refold.conversation.view import Edit
 from refold.errors import FormatError
 from refold.formats import digest_message
 from refold.ledger.codec import PLAIN_ONLY
-from refold.ledger.port import Ledger
 from refold.ledger.records import format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.manager.session import OpenSession, read_originals
 
 CHUNK = 64

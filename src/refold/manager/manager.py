@@ -18,9 +18,10 @@ from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import Edit, Item
 from refold.errors import ConfigError
 from refold.formats import Beside, Codec, read_intake
-from refold.ledger.port import Ledger, choose_ledger
+from refold.ledger.place import choose_ledger
 from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in, truncate

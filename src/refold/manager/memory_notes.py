@@ -20,8 +20,8 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import RECALL, Edit, Fact, Item
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.port import list_all_sessions
 from refold.ledger.records import Event, SessionRow
+from refold.ledger.sql.ledger import list_all_sessions
 from refold.llm.redact import redact_text
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper, Slot

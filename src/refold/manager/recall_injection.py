@@ -15,7 +15,7 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import RECALL, Edit, Item, View, amend, apply
 from refold.errors import RefoldError
-from refold.ledger.port import find_index_file, find_place
+from refold.ledger.place import find_index_file, find_place
 from refold.ledger.records import Event
 from refold.manager.session import OpenSession
 from refold.recall.inject import Injection, find_cause

@@ -25,8 +25,8 @@ from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ladder.rereads import ItemKinds
 from refold.ledger.codec import load_json
-from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.prepared import trace_items
 from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter

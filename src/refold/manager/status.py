@@ -23,8 +23,8 @@ from refold.errors import FormatError, RefoldError
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
-from refold.ledger.port import Ledger, read_all_events
 from refold.ledger.records import Event, SessionRow, WholeSession, format_of
+from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import KEPT, Request
 from refold.manager.flow import find_brake

@@ -24,8 +24,8 @@ from refold.conversation import because
 from refold.conversation.message import choose_observations, frozen
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy, SessionNotFound
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
 from refold.manager.history import Prints

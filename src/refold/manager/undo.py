@@ -17,10 +17,11 @@ from refold.conversation.reason import NO_REASON
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
-from refold.ledger.port import Ledger, find_file, find_place, list_all_sessions, read_all_events
+from refold.ledger.place import find_file, find_place
 from refold.ledger.records import Event, Finding, SessionRow, StoredBatch, StoredEdit, add_descendants
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sql.forget import GONE, Words
+from refold.ledger.sql.ledger import Ledger, list_all_sessions, read_all_events
 from refold.manager.flow import leased
 from refold.manager.notices import Notice
 from refold.manager.session import (

@@ -20,8 +20,8 @@ from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
 from refold.formats.intake import to_plain
-from refold.ledger.port import Ledger, read_all_events
 from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
+from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.manager.session import (
     CALIBRATION,
     CARRY,

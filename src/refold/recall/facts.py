@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from refold.conversation.view import Fact, FactKind
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
 from refold.recall.originals import read_original
 from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem

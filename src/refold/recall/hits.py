@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 import apsw
 
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.recall import index_file
 from refold.recall.index import NUMBER, QUESTION, RecallIndex, split_original
 from refold.recall.index_file import NOTES_FROM, PLACES_MAX, IndexedMessage, Mark, PassageRow

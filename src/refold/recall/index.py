@@ -19,8 +19,8 @@ from pathlib import Path
 import apsw
 
 from refold.ledger.codec import decode_text, encode_text
-from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.recall.index_file import (
     NOTES_FROM,
     SESSION_BITS,

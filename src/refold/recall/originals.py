@@ -27,8 +27,8 @@ from refold.conversation.message import (
 )
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.codec import load_json
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
 
 

@@ -17,8 +17,8 @@ from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
 from refold.errors import FormatError, SessionNotFound
-from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
+from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import KnownFact, collect_facts
 from refold.recall.index import RecallIndex, list_notes, verify_index
 from refold.recall.index_file import IndexReplaced

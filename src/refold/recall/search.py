@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
+from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import put_newer_first
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, holds_any, read_pending
 from refold.recall.index import RecallIndex

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 import apsw
 
 from refold.errors import ConfigError, Unavailable
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.database import find_runs
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.redact import redact_text
 from refold.recall import index_file
 from refold.recall.index import RecallIndex

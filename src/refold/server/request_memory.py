@@ -26,8 +26,8 @@ from typing import Any
 
 from refold.conversation.message import frozen
 from refold.errors import RefoldError
-from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
+from refold.ledger.sql.ledger import Ledger
 from refold.manager.session import HELD, RESPONSES
 from refold.server.body import (
     Places,

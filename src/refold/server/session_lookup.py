@@ -28,7 +28,7 @@ from refold.conversation.message import frozen
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
 from refold.errors import FormatError, RefoldError
-from refold.ledger.port import Ledger
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
 from refold.server.body import ReadRequest

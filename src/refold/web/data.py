@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 
 from refold.conversation.message import Message
 from refold.conversation.reason import Reason
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event, MessagePath, SessionRow, StoredBatch, StoredEdit
+from refold.ledger.sql.ledger import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.session import FORGOTTEN, REDO, parse_stored
 from refold.manager.status import TITLE, put_below, read_client, read_title

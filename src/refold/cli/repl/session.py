@@ -43,7 +43,7 @@ from refold.manager.status import SessionStatus
 
 if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard
-    from refold.ledger.port import Ledger
+    from refold.ledger.sql.ledger import Ledger
 
 
 Result = TypeVar("Result")

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from refold.conversation.view import Edit
 from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
-from refold.ledger.records import Batch, StoredBatch, StoredEdit
+from refold.ledger.records import Batch, Event, StoredBatch, StoredEdit, StoredFact
 from refold.ledger.sql.database import Database, Span, find_runs, meets
-from refold.ledger.sql.messages import KnownMessage, read_ids
+from refold.ledger.sql.messages import KnownMessage, ask_known, read_ids, read_known
+from refold.ledger.sql.sessions import add_events, ask_locked, read_locked
 
 _ACTIVE = " AND is_active = TRUE"
 
@@ -66,6 +67,35 @@ def find_edits_over(db: Database, session: int, seqs: Iterable[int], *, active_o
     )
     rows = db.fetch_all(sql, (session, wanted[0], wanted[-1]))
     return {db.decode(edit_id) for edit_id, first, last in rows if meets(runs, first, last)}
+
+
+def commit(
+    db: Database, session_id: str, batch: Batch, *, now: float, events: Sequence[Event], owner: str | None
+) -> bool:
+    """Store a batch with its edits, facts and events; False if what it was based on has changed."""
+    locked = ask_locked(db, session_id)
+    stored = ask_known(db, session_id, list_covered(batch.edits))
+    key = read_locked(db, locked, session_id).key
+    if owner is not None:
+        sql = "SELECT 1 FROM lease WHERE session = ? AND owner = ? AND expires_at > ?"
+        if db.fetch_one(sql, (key, db.encode(owner), now)) is None:
+            return False
+    seqs = find_covered(batch.edits, read_known(stored), frozenset(batch.forgotten))
+    if seqs is None or find_edits_over(db, key, seqs.values()) != set(batch.expects):
+        return False
+    batch_key = add_batch(db, key, batch)
+    if batch_key is None:
+        return False
+    add_edits(db, key, batch.edits, seqs=seqs, batch=batch_key, now=now)
+    for fact in batch.facts:
+        db.insert_fact(key, StoredFact(fact, session_id, batch.id, now), batch=batch_key)
+    add_events(db, key, events)
+    db.run(
+        "UPDATE session SET compression_count = compression_count + 1, edits_version = edits_version + 1, "
+        "updated_at = ? WHERE key = ?",
+        (now, key),
+    )
+    return True
 
 
 def add_batch(db: Database, session: int, batch: Batch | StoredBatch) -> int | None:

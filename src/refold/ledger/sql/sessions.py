@@ -145,6 +145,29 @@ def delete_session(db: Database, session: int) -> None:
     db.run("DELETE FROM session WHERE key = ?", (session,))
 
 
+def probe(db: Database) -> None:
+    """Write rows of no session, and delete them. They are committed: what is rolled back may never reach the disk."""
+    sql = "INSERT INTO lease (session, owner, expires_at) VALUES (-1, ?, 0) ON CONFLICT DO NOTHING"
+    db.run(sql, (db.encode("probe"),))
+    sql = (
+        "INSERT INTO message (session, seq, id, parent, digest, role, tokens, created_at) "
+        "VALUES (-1, 0, ?, ?, ?, 'probe', 0, 0) ON CONFLICT DO NOTHING"
+    )
+    db.run(sql, (b"", b"", b""))
+    db.run("DELETE FROM message WHERE session = -1")
+    db.run("DELETE FROM lease WHERE session = -1")
+
+
+def take_lease(db: Database, session: int, owner: str, times: tuple[float, float, float]) -> bool:
+    """Take or extend a lease until the first of these times; one that ends by the second or after the third is void."""
+    sql = (
+        "INSERT INTO lease (session, owner, expires_at) VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
+        "SET owner = excluded.owner, expires_at = excluded.expires_at "
+        "WHERE lease.owner = excluded.owner OR lease.expires_at <= ? OR lease.expires_at > ? RETURNING session"
+    )
+    return db.fetch_one(sql, (session, db.encode(owner), *times)) is not None
+
+
 def read_stored(db: Database, row: Sequence[Any]) -> StoredSession:
     """Return a session from a row of ``SELECT``."""
     key, session_id, created_at, updated_at, wire, model, *counts, settings, seq_last = row

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from refold import __version__
 from refold.errors import ConfigError, RefoldError
-from refold.ledger.port import read_all_events
+from refold.ledger.sql.ledger import read_all_events
 from refold.llm.errors import show_url
 from refold.manager.status import sum_up_events
 from refold.server.api.interface import PAGE_MAX, Access, Asker, Json, NotFound, Text
