@@ -1,7 +1,7 @@
 """The Chinese of the sentences that the command line, MCP and the page show, and errors in the reader's language.
 
 An English sentence is written where it is printed or raised. ``locale/zh.json`` has its Chinese under the English
-template, and a test compares the two.
+template, ``locale/reasons.json`` that of a reason under its code, and tests compare them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from refold.errors import BudgetTooSmall, RefoldError, Sentence, find_sentence
@@ -17,14 +17,13 @@ from refold.errors import BudgetTooSmall, RefoldError, Sentence, find_sentence
 if TYPE_CHECKING:
     from refold.conversation.reason import Language
 
-_ZH = Path(__file__).parent / "locale" / "zh.json"
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
 @cache
-def read_chinese() -> dict[str, str]:
-    """Return the Chinese texts by their English ones."""
-    texts: dict[str, str] = json.loads(_ZH.read_text(encoding="utf-8"))
+def read_chinese(name: str = "zh") -> dict[str, str]:
+    """Return the Chinese texts by their English ones; with the name ``reasons``, those of reasons by their codes."""
+    texts: dict[str, str] = json.loads(files("refold").joinpath("locale", f"{name}.json").read_text(encoding="utf-8"))
     return texts
 
 

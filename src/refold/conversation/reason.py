@@ -1,7 +1,8 @@
 """Reasons why something was done, postponed or refused: a code and plain values. Pure.
 
 The program stores, counts and compares codes, never sentences. People read ``say(reason, language)``, which fills the
-template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes and templates.
+template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes with their
+English, ``locale/reasons.json`` the Chinese.
 Records of earlier versions hold sentences, and so may edits of plugins: such a text becomes a reason with the code
 ``text``, which reads the same in every language. This module also decides which language a text is in.
 """
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from string import Formatter
 from typing import Any, Literal, Union
+
+from refold.sentences import read_chinese
 
 Language = Literal["en", "zh"]
 
@@ -92,11 +95,11 @@ def text_reason(text: str) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class ReasonKind:
-    """A code with its template in each language. Call it with a value for each of its ``fields`` to make a reason."""
+    """A code with its English template. Call it with a value for each of its ``fields`` to make a reason."""
 
     code: str
     fields: tuple[str, ...]
-    words: Mapping[Language, str] = field(hash=False)
+    english: str
 
     def __call__(self, **values: ReasonValue) -> Reason:
         if values.keys() != set(self.fields):
@@ -107,12 +110,12 @@ class ReasonKind:
 CATALOGUE: dict[str, ReasonKind] = {}
 
 
-def define_reason(code: str, en: str, zh: str, *unsaid: str) -> ReasonKind:
-    """Add a kind of reason to the catalogue. Its values are those that its words name, and the ``unsaid`` ones."""
+def define_reason(code: str, english: str, *unsaid: str) -> ReasonKind:
+    """Add a kind of reason to the catalogue. Its values are those that its template names, and the ``unsaid`` ones."""
     if code in CATALOGUE:
         raise ValueError(f"the reason {code!r} is defined already")
-    said = dict.fromkeys(name for _, name, _, _ in Formatter().parse(en) if name)
-    CATALOGUE[code] = ReasonKind(code, (*said, *unsaid), {"en": en, "zh": zh})
+    said = dict.fromkeys(name for _, name, _, _ in Formatter().parse(english) if name)
+    CATALOGUE[code] = ReasonKind(code, (*said, *unsaid), english)
     return CATALOGUE[code]
 
 
@@ -129,7 +132,7 @@ def _say(reason: Reason, language: Language, depth: int) -> str:
         name: _say(one, language, depth + 1) if isinstance(one, Reason) else one for name, one in reason.values.items()
     }
     try:
-        return fill_template(kind.words[language], values)
+        return fill_template(kind.english if language == "en" else read_chinese("reasons")[kind.code], values)
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return reason.to_header()
 
