@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.agent import Agent, AgentLimits, make_tool
+from refold.agent import AgentLimits, make_tool
 from refold.agent.events import (
     Finished,
     Retrying,
@@ -33,7 +33,7 @@ from refold.testing import (
     refuse,
     say,
 )
-from tests.agent.talking import both, check_stored, make_agent, make_manager, make_model, pick, read_stored, run_all
+from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, read_stored, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
@@ -234,18 +234,6 @@ async def test_an_answer_without_end_stops_at_its_limit(wire: str, tmp_path: Pat
     (end,) = pick(events, Finished)
     assert end.reason == "length"
     assert 5_000 < len(end.text) < 6_000
-
-
-@both
-async def test_whole_answers_are_read_where_nothing_streams(wire: str, tmp_path: Path) -> None:
-    script = [call_tool("add", {"a": 1}), say("2", usage=ScriptedUsage(9, 1))]
-    with ScriptedProvider(script) as provider, make_manager(tmp_path) as manager:
-        agent = Agent(make_model(provider, wire, streams=False), [add], manager, session_id="s")
-        events = await run_all(agent, "1 + 1?")
-        check_stored(manager, wire)
-        assert not any(request.is_streaming for request in provider.requests)
-    assert pick(events, Finished)[0].text == "2"
-    assert pick(events, UsageReported)[-1].input == 9
 
 
 @both

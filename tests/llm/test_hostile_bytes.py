@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,7 +14,7 @@ from refold.errors import ProviderError, RateLimited, Unavailable
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.errors import RetryLimits, attempt
 from refold.llm.openai import OpenAIModel
-from refold.llm.port import ChatReply, ChatRequest
+from refold.llm.port import ChatReply, ChatRequest, ToolCall
 from tests.llm.raw_server import serve_bytes, write_anthropic, write_openai
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
@@ -88,6 +89,28 @@ async def test_a_web_page_is_no_answer_whatever_it_calls_itself(ask: Ask, write:
     for kind in ("text/event-stream", "application/json", "text/plain"):
         with serve_bytes(lambda: iter([page]), headers=(f"content-type: {kind}",)) as url, pytest.raises(Unavailable):
             await ask(url)
+
+
+_CALL = {"id": "c-1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+_CHAT = {"choices": [{"message": {"content": "so", "tool_calls": [_CALL]}, "finish_reason": "tool_calls"}]}
+_BLOCKS = [{"type": "text", "text": "so"}, {"type": "tool_use", "id": "c-1", "name": "add", "input": {"a": 1}}]
+_WHOLE = {
+    OpenAIModel: {**_CHAT, "usage": {"prompt_tokens": 9}},
+    AnthropicModel: {"content": _BLOCKS, "stop_reason": "tool_use", "usage": {"input_tokens": 9}},
+}
+
+
+@pytest.mark.parametrize("kind", _WHOLE)
+async def test_a_whole_answer_is_read_where_nothing_streams(kind: type[OpenAIModel | AnthropicModel]) -> None:
+    body = json.dumps(_WHOLE[kind]).encode()
+    with serve_bytes(lambda: iter([body]), headers=("content-type: application/json",)) as url:
+        model = kind("m", "key", f"{url}/v1")
+        (reply,) = [item async for item in model.stream(ChatRequest([{"role": "user", "content": "1 + 1?"}]))]
+        await model.aclose()
+    assert isinstance(reply, ChatReply)
+    assert (reply.text, reply.finish_reason) == ("so", "tool_calls")
+    assert reply.calls == (ToolCall("c-1", "add", '{"a": 1}'),)
+    assert 9 in reply.usage.values()
 
 
 @each

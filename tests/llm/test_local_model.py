@@ -9,6 +9,7 @@ import pytest
 from refold.errors import ContextOverflow
 from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatReply, ChatRequest
 from refold.llm.summariser import answer_sync
 from refold.stages.stage import Ask
 
@@ -36,11 +37,13 @@ def model() -> Iterator[OpenAIModel]:
 
 
 async def test_a_local_model_answers_and_reports_its_usage(model: OpenAIModel) -> None:
-    answer = await model.complete("Say hello in five words.", tokens_max=60)
-    assert answer.content
-    assert answer.usage is not None
-    assert answer.usage.input > 0
-    assert answer.usage.output > 0
+    asked = {"role": "user", "content": "Say hello in five words."}
+    *_, answer = [item async for item in model.stream(ChatRequest([asked], output_tokens=60))]
+    await model.aclose()
+    assert isinstance(answer, ChatReply)
+    assert answer.text
+    assert answer.usage["prompt_tokens"] > 0
+    assert answer.usage["completion_tokens"] > 0
 
 
 async def test_a_local_model_that_is_cut_off_says_so(model: OpenAIModel) -> None:

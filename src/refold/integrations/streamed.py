@@ -3,137 +3,73 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from refold.formats.intake import to_plain
+from refold.llm.collect import BlockAnswer, ChatAnswer, ResponseAnswer, StreamedAnswer
 from refold.manager.managed import ManagedSession
-
-Raw = dict[str, Any]
-_LISTED = ("text", "thinking", "signature", "partial_json")
 
 
 class StreamedReply:
-    """An answer as its events bring it: chunks of chat completions, events of Responses or of Anthropic's messages."""
+    """The answer of one stream, whose first event shows the format; it is stored once."""
 
     def __init__(self) -> None:
-        self.usage: Raw | None = None
-        self.finish_reason: str | None = None
-        self.is_ended = False  # Nothing that matters follows: many readers stop here.
-        self._message: Raw = {}
-        self._calls: dict[int, Raw] = {}
-        self._blocks: dict[int, Raw] = {}
-        self._response: Raw | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """True once the model has said all it has to say."""
-        return self.finish_reason is not None or self._response is not None
-
-    @property
-    def reply(self) -> Any:
-        """The whole answer, as ``session.commit`` takes it."""
-        if self._response is not None:
-            return self._response
-        if self._blocks:
-            return {"role": "assistant", "content": [_close(self._blocks[at]) for at in sorted(self._blocks)]}
-        message = {"role": "assistant", "content": None, **self._message}
-        if self._calls:
-            message["tool_calls"] = [self._calls[at] for at in sorted(self._calls)]
-        return message
+        self._answer: StreamedAnswer | None = None
+        self._is_stored = False
 
     def add(self, event: Any) -> None:
-        """Take one event in; what is not understood is left out."""
+        """Add one event; unknown ones are ignored."""
         raw = event if isinstance(event, dict) else to_plain(event)
         if not isinstance(raw, dict):
             return
-        if "choices" in raw:
-            self._add_chunk(raw)
-        elif str(raw.get("type", "")).startswith("response."):
-            if raw["type"] in ("response.completed", "response.incomplete"):
-                self._response, self.is_ended = raw.get("response"), True
-        else:
-            self._add_event(raw)
+        if self._answer is None:
+            is_response = str(raw.get("type", "")).startswith("response.")
+            self._answer = ChatAnswer() if "choices" in raw else ResponseAnswer() if is_response else BlockAnswer()
+        self._answer.add(raw)
 
-    def _add_chunk(self, raw: Raw) -> None:
-        self.usage = raw.get("usage") or self.usage
-        self.is_ended = self.finish_reason is not None and not raw["choices"]
-        for choice in raw["choices"]:
-            if choice.get("index", 0):
-                continue
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-            for key, piece in (choice.get("delta") or {}).items():
-                if key == "tool_calls":
-                    for call in piece or ():
-                        self._add_call(call)
-                elif key != "role" and isinstance(piece, str) and piece:
-                    self._message[key] = (self._message.get(key) or "") + piece
+    def take(self, *, is_closed: bool = False) -> dict[str, Any] | None:
+        """Return the arguments of ``session.commit`` as soon as the answer is whole, and only then.
 
-    def _add_call(self, piece: Raw) -> None:
-        call = self._calls.setdefault(piece.get("index", 0), {"id": "", "type": "function", "function": {}})
-        call["id"] = piece.get("id") or call["id"]
-        for key, text in (piece.get("function") or {}).items():
-            if isinstance(text, str):
-                call["function"][key] = call["function"].get(key, "") + text
-
-    def _add_event(self, raw: Raw) -> None:
-        kind = raw.get("type")
-        if kind == "message_start":
-            self.usage = dict(raw["message"].get("usage") or {})
-        elif kind == "content_block_start":
-            self._blocks[raw["index"]] = dict(raw["content_block"])
-        elif kind == "content_block_delta" and raw["index"] in self._blocks:
-            block = self._blocks[raw["index"]]
-            for key, piece in raw["delta"].items():
-                if key in _LISTED and isinstance(piece, str):
-                    block[key] = (block.get(key) or "") + piece
-        elif kind == "message_stop":
-            self.is_ended = True
-        elif kind == "message_delta":
-            self.finish_reason = raw["delta"].get("stop_reason") or self.finish_reason
-            self.usage = {**(self.usage or {}), **(raw.get("usage") or {})}
-
-
-def _close(block: Raw) -> Raw:
-    """Return a block of Anthropic's with its input read, which comes as pieces of JSON."""
-    if "partial_json" not in block:
-        return block
-    written = block.pop("partial_json")
-    try:
-        return {**block, "input": json.loads(written)}
-    except ValueError:
-        return {**block, "input": {}}
+        Many readers stop before the last event: once the stream ``is_closed``, an answer with a finish reason is whole.
+        """
+        answer = self._answer
+        if answer is None or self._is_stored or not (answer.is_ended or (is_closed and answer.finish_reason)):
+            return None
+        self._is_stored = True
+        return {
+            "reply": answer.message,
+            "usage": answer.usage or None,
+            "finish_reason": answer.finish_reason or None,
+        }
 
 
 def follow(stream: Iterator[Any], session: ManagedSession) -> Iterator[Any]:
     """Yield a stream's events; store the answer as soon as it is whole, also if nobody reads on to the end."""
-    reply, is_stored = StreamedReply(), False
+    reply = StreamedReply()
     try:
         for event in stream:
             reply.add(event)
-            if reply.is_ended and not is_stored:
-                is_stored = True
-                session.commit(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+            if whole := reply.take():
+                session.commit(**whole)
             yield event
     finally:
-        if reply.is_done and not is_stored:
-            session.commit(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+        if whole := reply.take(is_closed=True):
+            session.commit(**whole)
 
 
 async def follow_async(stream: AsyncIterator[Any], session: ManagedSession) -> AsyncIterator[Any]:
     """The same as ``follow``, for async streams."""
-    reply, is_stored = StreamedReply(), False
+    reply = StreamedReply()
     try:
         async for event in stream:
             reply.add(event)
-            if reply.is_ended and not is_stored:
-                is_stored = True
-                await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+            if whole := reply.take():
+                await session.commit_async(**whole)
             yield event
     finally:
-        if reply.is_done and not is_stored:
-            await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+        if whole := reply.take(is_closed=True):
+            await session.commit_async(**whole)
 
 
 def store(answer: Any, session: ManagedSession) -> Any:

@@ -16,9 +16,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from refold.errors import ConfigError, ProviderError, Unavailable
+from refold.llm.collect import StreamedAnswer
 from refold.llm.errors import classify, show_url
 from refold.llm.port import (
     TEMPERATURE,
@@ -30,7 +31,6 @@ from refold.llm.port import (
     Completion,
     Delta,
     ToolResult,
-    Usage,
 )
 
 NO_KEY = "none"  # The SDKs insist on a key; local servers need none.
@@ -44,68 +44,20 @@ CHARS_FREE = 1_000
 BYTES_MAX = 16_000_000
 # Lines that form no event cost the SDKs far more than their bytes: they copy the buffer for each one.
 LINE_BYTES = 1_000
-_NO_COMPLETION = "a body that is not a completion"
 _METER = "refold_meter"
+AnswerT = TypeVar("AnswerT", bound=StreamedAnswer)
 _NOT_EVENTS = ("text/html", "application/xhtml", "text/xml", "application/xml")
 
 
 @dataclass
-class ReplyCollector(ABC):
-    """Collects one streamed answer, up to ``chars_max`` characters."""
-
-    chars_max: int
-    reason: str = ""
-    usage: dict[str, Any] = field(default_factory=dict)
-    chars: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True once the answer is longer than allowed."""
-        return self.chars > self.chars_max
-
-    def read_body(self, body: bytes) -> ChatReply:
-        """Return the answer of a server that ignored ``stream``; raise Unavailable if the body holds none."""
-        try:
-            payload = json.loads(body)
-        except (ValueError, RecursionError):
-            payload = None
-        return self.read_payload(payload, found=_NO_COMPLETION if body.strip() else "an empty body")
-
-    def read_payload(self, payload: Any, found: str = _NO_COMPLETION) -> ChatReply:
-        """Return the reply in a parsed body; raise Unavailable if it holds none."""
-        try:
-            return self.read_whole(payload)
-        except (LookupError, TypeError, AttributeError):
-            raise Unavailable("the provider answered 200 with {found}; try again", found=found) from None
-
-    @abstractmethod
-    def take(self, event: Any) -> list[Delta]:
-        """Add one event of the stream; return the deltas to show."""
-
-    @abstractmethod
-    def read_whole(self, payload: Any) -> ChatReply:
-        """Return the reply in a parsed body; a LookupError, TypeError or AttributeError means that it holds none."""
-
-    @abstractmethod
-    def finish(self) -> ChatReply:
-        """Return the reply; raise Unavailable if the stream ended early."""
-
-    def check_end(self) -> None:
-        """Raise Unavailable if the stream gave no finish reason: a dropped connection looks like an end, too."""
-        if not self.reason:
-            raise Unavailable("the answer broke off before its end; try again")
-
-
-@dataclass
-class ProviderClient(ABC):
-    """A model at an address. ``timeout_s`` bounds ``complete``; ``streams=False`` requests unstreamed answers."""
+class ProviderClient(ABC, Generic[AnswerT]):
+    """A model at an address. ``timeout_s`` bounds ``complete``."""
 
     name: str
     key: str = field(default="", repr=False)
     url: str = field(default="", repr=False)
     timeout_s: float = TIMEOUT_S
     window: int | None = None
-    streams: bool = field(default=True, kw_only=True)
     # Parameters that the server rejected.
     _rejected: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _needs_room: bool = field(default=False, init=False, repr=False, compare=False)
@@ -147,7 +99,7 @@ class ProviderClient(ABC):
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
         reason = "tool_calls" if reply.calls and not reply.text else reply.finish_reason
-        return Completion(reply.text, reason, self._read_usage(reply.usage) if reply.usage else None)
+        return Completion(reply.text, reason)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Yield deltas, then the complete reply. Connections stay open until ``aclose``."""
@@ -174,10 +126,7 @@ class ProviderClient(ABC):
 
     async def _exchange(self, library: Any, client: Any, request: ChatRequest) -> AsyncGenerator[Delta | ChatReply]:
         response = await self._send(library, client, request)
-        collector = self._make_collector(request.chars_max)
-        if not self.streams:
-            yield collector.read_payload(response.model_dump(exclude_none=True))
-            return
+        answer = self._make_answer()
         # We read raw events: the SDKs' own collectors have no size limit.
         async with response:
             kind = response.response.headers.get("content-type", "")
@@ -186,19 +135,32 @@ class ProviderClient(ABC):
                 raise ProviderError(
                     "{source} answered with a web page ({page}); is the address right?", source=self.source, page=page
                 )
-            if kind.startswith("application/json"):
-                yield collector.read_body(await response.response.aread())
+            if kind.startswith("application/json"):  # The server ignored ``stream``.
+                yield self._read_body(answer, await response.response.aread())
                 return
             events = _read_events(response)
-            while not collector.is_full:
+            while answer.chars <= request.chars_max:
                 async with asyncio.timeout(request.stall_s):
                     try:
                         event = await anext(events)
                     except StopAsyncIteration:
                         break
-                for piece in collector.take(event):
+                for piece in answer.add(event.to_dict(warnings=False)):
                     yield piece
-        yield collector.finish()
+        if answer.chars > request.chars_max:
+            answer.finish_reason = "length"
+        elif not answer.finish_reason:  # A dropped connection looks like an end, too.
+            raise Unavailable("the answer broke off before its end; try again")
+        yield self._write_reply(answer)
+
+    def _read_body(self, answer: AnswerT, body: bytes) -> ChatReply:
+        """Return the reply in a body that is not a stream; raise Unavailable if it holds none."""
+        found = "a body that is not a completion" if body.strip() else "an empty body"
+        try:
+            self._add_whole(answer, json.loads(body))
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            raise Unavailable("the provider answered 200 with {found}; try again", found=found) from None
+        return self._write_reply(answer)
 
     async def _send(self, library: Any, client: Any, request: ChatRequest) -> Any:
         """Send a request, without the parameters that the server rejects."""
@@ -235,12 +197,16 @@ class ProviderClient(ABC):
         """Send the body once and return the response or stream."""
 
     @abstractmethod
-    def _make_collector(self, chars_max: int) -> ReplyCollector:
-        """Return the collector for one answer."""
+    def _make_answer(self) -> AnswerT:
+        """Return an empty answer, to which the events of a stream are added."""
 
     @abstractmethod
-    def _read_usage(self, usage: Mapping[str, Any]) -> Usage:
-        """Return the provider's usage fields as a Usage."""
+    def _add_whole(self, answer: AnswerT, payload: Any) -> None:
+        """Add a whole answer; a LookupError, TypeError or AttributeError means that the payload holds none."""
+
+    @abstractmethod
+    def _write_reply(self, answer: AnswerT) -> ChatReply:
+        """Return the complete reply."""
 
 
 @dataclass(slots=True)
@@ -293,11 +259,6 @@ async def load_library(name: str) -> Any:
         if (error.name or "").partition(".")[0] != name:
             raise
         raise ConfigError("the library '{name}' is not installed; pip install 'refold[llm]'", name=name) from None
-
-
-def count_whole(value: object) -> int:
-    """Return a token count from a provider's usage; 0 if it is not a whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 class OpenAIWriting:

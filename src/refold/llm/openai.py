@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError
-from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, ReplyCollector, count_whole, make_http_client
-from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_reason
+from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, make_http_client
+from refold.llm.collect import ChatAnswer
+from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, name_reason
 
 URL = "https://api.openai.com/v1"
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
@@ -27,7 +28,7 @@ _NOT_TAKEN = re.compile(
 
 
 @dataclass
-class OpenAIModel(OpenAIWriting, ProviderClient):
+class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
     """A model behind an OpenAI-compatible address."""
 
     url: str = field(default=URL, repr=False)
@@ -51,9 +52,8 @@ class OpenAIModel(OpenAIWriting, ProviderClient):
 
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
         system = [{"role": "system", "content": request.system}] if request.system else []
-        body: dict[str, Any] = {"model": self.name, "messages": [*system, *request.messages], "stream": self.streams}
-        if self.streams:
-            body["stream_options"] = {"include_usage": True}
+        body: dict[str, Any] = {"model": self.name, "messages": [*system, *request.messages], "stream": True}
+        body["stream_options"] = {"include_usage": True}
         if request.tools:
             body["tools"] = list(request.tools)
         if request.temperature is not None:
@@ -76,93 +76,32 @@ class OpenAIModel(OpenAIWriting, ProviderClient):
     async def _create(self, client: Any, body: dict[str, Any]) -> Any:
         return await client.chat.completions.create(**body)
 
-    def _make_collector(self, chars_max: int) -> ReplyCollector:
-        return CompletionCollector(chars_max)
+    def _make_answer(self) -> ChatAnswer:
+        return ChatAnswer()
 
-    def _read_usage(self, usage: Mapping[str, Any]) -> Usage:
-        details = usage.get("prompt_tokens_details")
-        cached = count_whole(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
-        return Usage(count_whole(usage.get("prompt_tokens")), count_whole(usage.get("completion_tokens")), cached)
-
-
-@dataclass
-class CompletionCollector(ReplyCollector):
-    """Collects one chat completion."""
-
-    text: list[str] = field(default_factory=list)
-    refusal: list[str] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    calls: dict[int, list[str]] = field(default_factory=dict)
-
-    def take(self, event: Any) -> list[Delta]:
-        if getattr(event, "usage", None) is not None:
-            self.usage = event.usage.model_dump()
-        shown: list[Delta] = []
-        for choice in (event.choices or [])[:1]:
-            if choice.delta is not None:
-                shown = self._take_delta(choice.delta)
-            self.reason = choice.finish_reason or self.reason
-        return shown
-
-    def _take_delta(self, delta: Any) -> list[Delta]:
-        shown: list[Delta] = []
-        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-        if isinstance(thought, str):
-            self.thinking.append(thought)
-            shown.append(Delta("thinking", thought))
-        if delta.content:
-            self.text.append(delta.content)
-            shown.append(Delta("text", delta.content))
-        if getattr(delta, "refusal", None):
-            self.refusal.append(delta.refusal)
-            shown.append(Delta("text", delta.refusal))
-        for call in delta.tool_calls or ():
-            self._take_call(call)
-        self.chars += sum(len(piece.text) for piece in shown)
-        return shown
-
-    def _take_call(self, call: Any) -> None:
-        # Some servers omit the index and send each call in one piece.
-        index = call.index if call.index is not None else len(self.calls)
-        made = self.calls.setdefault(index, ["", "", ""])
-        made[0] = made[0] or call.id or ""
-        if call.function is not None:
-            made[1] += call.function.name or ""
-            made[2] += call.function.arguments or ""
-            self.chars += len(call.function.arguments or "")
-
-    def read_whole(self, payload: Any) -> ChatReply:
+    def _add_whole(self, answer: ChatAnswer, payload: Any) -> None:
         choice = payload["choices"][0]
         message = choice["message"]
-        text, refusal = message.get("content") or "", message.get("refusal") or ""
-        if not isinstance(text, str) or not isinstance(refusal, str):
+        if not all(isinstance(message.get(name) or "", str) for name in ("content", "refusal")):
             raise ProviderError("the provider answered with content that is not text")
-        self.text, self.refusal = [text], [refusal]
-        for at, call in enumerate(message.get("tool_calls") or ()):
-            function = call.get("function") or {}
-            self.calls[at] = [call.get("id") or "", function.get("name") or "", function.get("arguments") or ""]
-        self.reason = str(choice.get("finish_reason") or "stop")
-        usage = payload.get("usage")
-        self.usage = dict(usage) if isinstance(usage, Mapping) else {}
-        return self.finish()
+        reason = str(choice.get("finish_reason") or "stop")
+        answer.add({"choices": [{"delta": message, "finish_reason": reason}], "usage": payload.get("usage")})
 
-    def finish(self) -> ChatReply:
-        if self.is_full:
-            self.reason = "length"
-        self.check_end()
-        calls = _name_ids([ToolCall(*self.calls[at]) for at in sorted(self.calls)])
-        text, refusal = "".join(self.text), "".join(self.refusal)
+    def _write_reply(self, answer: ChatAnswer) -> ChatReply:
+        written = [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in answer.calls]
+        calls = _name_ids([ToolCall(*one) for one in written])
+        text, refusal = answer.texts.get("content", ""), answer.texts.get("refusal", "")
         message: dict[str, Any] = {"role": "assistant", "content": text or refusal or (None if calls else "")}
         if calls:
             # Servers whose models reason between calls want the reasoning back with them.
-            if self.thinking:
-                message["reasoning_content"] = "".join(self.thinking)
+            if thinking := answer.texts.get("reasoning_content") or answer.texts.get("reasoning"):
+                message["reasoning_content"] = thinking
             message["tool_calls"] = [
                 {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments or "{}"}}
                 for one in calls
             ]
-        reason = "refusal" if refusal and not text else name_reason(self.reason)
-        return ChatReply(message, text or refusal, calls, reason, self.usage)
+        reason = "refusal" if refusal and not text else name_reason(answer.finish_reason)
+        return ChatReply(message, text or refusal, calls, reason, answer.usage)
 
 
 def _name_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:

@@ -39,21 +39,11 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts reported by the provider; ``cached`` is the part of ``input`` read from its cache."""
-
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """A model's answer. ``finish_reason``: stop, length, tool_calls, content_filter, refusal, or the provider's own."""
 
     content: str
     finish_reason: str = "stop"
-    usage: Usage | None = None
 
 
 class Model(Protocol):
@@ -102,17 +92,13 @@ def _names_taken(complete: object) -> set[str] | None:
 
 def read_completion(answer: object) -> Completion:
     """Convert any answer to a Completion: a string, or an object with ``content``."""
-    if isinstance(answer, Completion):
-        return Completion(answer.content, name_reason(answer.finish_reason), answer.usage)
     if isinstance(answer, str):
         return Completion(answer)
     content = getattr(answer, "content", None)
     reason = getattr(answer, "finish_reason", None)
-    usage = getattr(answer, "usage", None)
     return Completion(
         content if isinstance(content, str) else "" if content is None else str(content),
         name_reason(reason) if isinstance(reason, str) and reason else "stop",
-        usage if isinstance(usage, Usage) else None,
     )
 
 

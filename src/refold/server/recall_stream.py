@@ -7,45 +7,39 @@ numbers that continue what the client has seen.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
+from refold.llm.collect import (
+    RESPONSE_ENDS,
+    BlockAnswer,
+    ChatAnswer,
+    ResponseAnswer,
+    StreamedAnswer,
+    list_objects,
+)
 from refold.patterns import lazy_regex
 from refold.server.body import dump_json
 
 _EVENT_END = lazy_regex(rb"\r\n\r\n|\n\n|\r\r")
-_FINAL = ("response.completed", "response.incomplete", "response.failed")
-
-
-def read_arguments(given: object) -> dict[str, Any]:
-    """Return a call's arguments; empty if they are not an object."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return {}
-    return given if isinstance(given, dict) else {}
-
-
-def list_of(value: object) -> list[Any]:
-    """Return a list, empty if the value is not one."""
-    return value if isinstance(value, list) else []
 
 
 def find_choice(answer: dict[str, Any], name: str) -> dict[str, Any]:
     """Return an object of the first choice of a chat answer: its ``message`` or ``delta``; empty if there is none."""
-    choices = list_of(answer.get("choices"))
-    found = choices[0].get(name) if choices and isinstance(choices[0], dict) else None
+    choices = list_objects(answer.get("choices"))
+    found = choices[0].get(name) if choices else None
     return found if isinstance(found, dict) else {}
 
 
 class RecallStream(ABC):
     """Reads a streamed answer event by event and decides what the client sees of it."""
 
+    collect: ClassVar[type[StreamedAnswer]]
+
     def __init__(self) -> None:
+        self._answer = self.collect()
         self._rest = b""
         self._held: list[bytes] = []
         self._is_holding = False
@@ -59,7 +53,7 @@ class RecallStream(ABC):
             event, self._rest = self._rest[: end.end()], self._rest[end.end() :]
             payload = _read_data(event)
             if payload is not None:
-                self._note(payload)
+                self._answer.add(payload)
                 self._is_holding = self._is_holding or self._must_hold(payload)
             elif b"[DONE]" in event:
                 self._is_holding = True
@@ -80,7 +74,7 @@ class RecallStream(ABC):
     def go_on(self) -> None:
         """Drop what was held, and read the next answer as the continuation of this one."""
         self._held, self._rest, self._is_holding, self.is_continued = [], b"", False, True
-        self._reset()
+        self._answer = self.collect()
 
     @property
     def shown_id(self) -> str:
@@ -88,15 +82,9 @@ class RecallStream(ABC):
         return ""
 
     @property
-    @abstractmethod
     def answer(self) -> dict[str, Any]:
         """The whole answer that was read, in the shape of an answer that is not streamed."""
-
-    @abstractmethod
-    def _reset(self) -> None: ...
-
-    @abstractmethod
-    def _note(self, payload: dict[str, Any]) -> None: ...
+        return self._answer.message
 
     @abstractmethod
     def _must_hold(self, payload: dict[str, Any]) -> bool:
@@ -119,36 +107,18 @@ def _read_data(event: bytes) -> dict[str, Any] | None:
 
 
 class ChatStream(RecallStream):
+    collect = ChatAnswer
+
     def __init__(self) -> None:
         super().__init__()
         self._id: object = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self._text: list[str] = []
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._usage: object = None
 
     @property
     def answer(self) -> dict[str, Any]:
-        message = {"role": "assistant", "content": "".join(self._text) or None, "tool_calls": [*self._calls.values()]}
-        return {"choices": [{"message": message}], "usage": self._usage}
-
-    def _note(self, payload: dict[str, Any]) -> None:
-        self._usage = payload.get("usage") or self._usage
-        delta = find_choice(payload, "delta")
-        if isinstance(delta.get("content"), str):
-            self._text.append(delta["content"])
-        for piece in list_of(delta.get("tool_calls")):
-            call = self._calls.setdefault(
-                int(piece.get("index", 0)), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-            )
-            call["id"] = piece.get("id") or call["id"]
-            for name in ("name", "arguments"):
-                call["function"][name] += (piece.get("function") or {}).get(name) or ""
+        return {"choices": [{"message": self._answer.message}]}
 
     def _must_hold(self, payload: dict[str, Any]) -> bool:
-        ends = any(isinstance(one, dict) and one.get("finish_reason") for one in list_of(payload.get("choices")))
+        ends = any(one.get("finish_reason") for one in list_objects(payload.get("choices")))
         return ends or bool(find_choice(payload, "delta").get("tool_calls"))
 
     def _forwarded(self, payload: dict[str, Any]) -> None:
@@ -162,47 +132,18 @@ class ChatStream(RecallStream):
 
 
 class AnthropicStream(RecallStream):
+    collect = BlockAnswer
+
     def __init__(self) -> None:
         super().__init__()
-        self._sent = 0
+        self._sent = self._shift = 0
         self._has_begun = False
         self._has_thought = False
-        self._reset()
-
-    def _reset(self) -> None:
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._json: dict[int, str] = {}
-        self._usage: dict[str, Any] = {}
-        self._shift = self._sent
         self._dropped: set[int] = set()
 
-    @property
-    def answer(self) -> dict[str, Any]:
-        blocks = []
-        for at, block in sorted(self._blocks.items()):
-            whole = dict(block)
-            if block.get("type") == "tool_use":
-                whole["input"] = read_arguments(self._json.get(at) or "{}")
-            blocks.append(whole)
-        return {"content": blocks, "usage": self._usage}
-
-    def _note(self, payload: dict[str, Any]) -> None:
-        kind, at = payload.get("type"), int(payload.get("index") or 0)
-        if kind == "message_start":
-            self._usage |= (payload.get("message") or {}).get("usage") or {}
-        elif kind == "message_delta":
-            self._usage |= payload.get("usage") or {}
-        elif kind == "content_block_start":
-            self._blocks[at] = dict(payload.get("content_block") or {})
-        elif kind == "content_block_delta":
-            self._add(self._blocks.setdefault(at, {}), payload.get("delta") or {}, at)
-
-    def _add(self, block: dict[str, Any], delta: dict[str, Any], at: int) -> None:
-        for name in ("text", "thinking", "signature"):
-            if isinstance(delta.get(name), str):
-                block[name] = (block.get(name) or "") + delta[name]
-        if isinstance(delta.get("partial_json"), str):
-            self._json[at] = self._json.get(at, "") + delta["partial_json"]
+    def go_on(self) -> None:
+        super().go_on()
+        self._shift, self._dropped = self._sent, set()
 
     def _must_hold(self, payload: dict[str, Any]) -> bool:
         block = payload.get("content_block")
@@ -233,34 +174,28 @@ class AnthropicStream(RecallStream):
 
 
 class ResponsesStream(RecallStream):
+    collect = ResponseAnswer
+
     def __init__(self) -> None:
         super().__init__()
         self._sent: list[Any] = []
+        self._shift = 0
         self._has_begun = False
         self._number = -1
         self._id: object = None
-        self._reset()
 
-    def _reset(self) -> None:
-        self._response: dict[str, Any] = {}
+    def go_on(self) -> None:
+        super().go_on()
         self._shift = len(self._sent)
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        return self._response
 
     @property
     def shown_id(self) -> str:
         return str(self._id or "")
 
-    def _note(self, payload: dict[str, Any]) -> None:
-        if payload.get("type") in _FINAL:
-            self._response = dict(payload.get("response") or {})
-
     def _must_hold(self, payload: dict[str, Any]) -> bool:
         item = payload.get("item")
         is_call = isinstance(item, dict) and str(item.get("type")).endswith("_call")
-        return is_call or payload.get("type") in _FINAL
+        return is_call or payload.get("type") in RESPONSE_ENDS
 
     def _forwarded(self, payload: dict[str, Any]) -> None:
         if payload.get("type") == "response.created":

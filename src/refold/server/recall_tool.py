@@ -18,6 +18,7 @@ import orjson
 
 from refold.agent.context_tools import PAGE_CHARS, Texts
 from refold.errors import HandleUnknown, LedgerError
+from refold.llm.collect import list_objects, read_arguments
 from refold.manager import ContextCompressionManager
 from refold.server.body import Unreadable, add_to_array, dump_json, parse_json
 from refold.server.recall_stream import (
@@ -26,8 +27,6 @@ from refold.server.recall_stream import (
     RecallStream,
     ResponsesStream,
     find_choice,
-    list_of,
-    read_arguments,
 )
 from refold.server.request import Send, Watch, choose_response_headers
 from refold.server.upstream import AnswerReader, BrokenOff, relay_answer
@@ -208,13 +207,13 @@ class _ChatTool(RecallTool):
     stream = ChatStream
 
     def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for call in list_of(find_choice(answer, "message").get("tool_calls")):
-            if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+        for call in list_objects(find_choice(answer, "message").get("tool_calls")):
+            if isinstance(function := call.get("function"), dict):
                 yield call.get("id"), function.get("name"), function.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         message = find_choice(answer, "message")
-        calls = [call for call in list_of(message.get("tool_calls")) if call.get("id") in results]
+        calls = [call for call in list_objects(message.get("tool_calls")) if call.get("id") in results]
         said = {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
         return [said, *({"role": "tool", "tool_call_id": one, "content": text} for one, text in results.items())]
 
@@ -225,14 +224,14 @@ class _AnthropicTool(RecallTool):
     stream = AnthropicStream
 
     def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for block in list_of(answer.get("content")):
-            if isinstance(block, dict) and block.get("type") == "tool_use":
+        for block in list_objects(answer.get("content")):
+            if block.get("type") == "tool_use":
                 yield block.get("id"), block.get("name"), block.get("input")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         blocks = [
             block
-            for block in list_of(answer.get("content"))
+            for block in list_objects(answer.get("content"))
             if block.get("type") != "tool_use" or block.get("id") in results
         ]
         said = [{"type": "tool_result", "tool_use_id": one, "content": text} for one, text in results.items()]
@@ -244,14 +243,14 @@ class _ResponsesTool(RecallTool):
     stream = ResponsesStream
 
     def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for item in list_of(answer.get("output")):
-            if isinstance(item, dict) and item.get("type") == "function_call":
+        for item in list_objects(answer.get("output")):
+            if item.get("type") == "function_call":
                 yield item.get("call_id"), item.get("name"), item.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         items = [
             item
-            for item in list_of(answer.get("output"))
+            for item in list_objects(answer.get("output"))
             if not str(item.get("type")).endswith("_call") or item.get("call_id") in results
         ]
         items = _drop_unusable_thoughts(items, is_stored=answer.get("store") is not False)

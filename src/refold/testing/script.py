@@ -17,12 +17,19 @@ from typing import Any, Literal
 
 from refold.errors import ProviderError, Unavailable
 from refold.llm.errors import classify_response
-from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion, Usage
-from refold.tokens import counter_for
+from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion
 
-ScriptedUsage = Usage  # What the provider reports.
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 FaultKind = Literal["hang", "drop", "html", "empty", "half_json", "status", "error_event", "drip", "endless"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedUsage:
+    """Token counts that the provider reports; ``cached`` is the part of ``input`` read from its cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,12 +278,7 @@ class ScriptedModel:
         action = self.script.next(request)
         if isinstance(action, Fault):
             return await _misbehave(action)
-        return _complete(action, prompt)
-
-
-def _complete(reply: ScriptedReply, prompt: str) -> Completion:
-    count = counter_for(None).count_text
-    return Completion(reply.text, reply.reason, reply.usage or Usage(count(prompt), count(reply.text)))
+        return Completion(action.text, action.reason)
 
 
 async def _misbehave(fault: Fault) -> Completion:
@@ -286,7 +288,7 @@ async def _misbehave(fault: Fault) -> Completion:
         raise ProviderError("the scripted model answered with a web page")
     if fault.kind == "drip":
         await asyncio.sleep(fault.pause_s * len(fault.reply.text) / 12)
-        return _complete(fault.reply, "")
+        return Completion(fault.reply.text, fault.reply.reason)
     if fault.kind in ("hang", "endless"):
         await asyncio.sleep(fault.pause_s or 60.0)
     raise Unavailable(f"the scripted model failed ({fault.kind})")

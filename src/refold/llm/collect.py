@@ -1,0 +1,188 @@
+"""Streamed answers, put together from their events: chat completions, Responses and Anthropic's messages.
+
+Events are plain JSON values. Unknown events and fields are ignored, so a server may send anything.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from refold.llm.port import Delta
+
+Raw = dict[str, Any]
+_SHOWN: dict[str, Literal["text", "thinking"]] = {
+    "content": "text",
+    "refusal": "text",
+    "reasoning_content": "thinking",
+    "reasoning": "thinking",
+}
+_PIECES = ("text", "thinking", "signature", "partial_json")
+RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class StreamedAnswer(ABC):
+    """One answer. ``chars`` is the length of its text, reasoning and arguments so far."""
+
+    def __init__(self) -> None:
+        self.usage: Raw = {}
+        self.finish_reason = ""
+        self.is_ended = False  # Nothing that matters follows: many readers stop here.
+        self.chars = 0
+
+    @abstractmethod
+    def add(self, event: Mapping[str, Any]) -> list[Delta]:
+        """Add one event; return the text and reasoning in it."""
+
+    @property
+    @abstractmethod
+    def message(self) -> Raw:
+        """The answer so far, in the provider's format."""
+
+
+class ChatAnswer(StreamedAnswer):
+    """A chat completion: the texts by the name of their field, and the calls by their index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[str, list[str]] = {}
+        self._calls: dict[int, Raw] = {}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {name: "".join(pieces) for name, pieces in self._texts.items()}
+
+    @property
+    def calls(self) -> list[Raw]:
+        return [self._calls[at] for at in sorted(self._calls)]
+
+    @property
+    def message(self) -> Raw:
+        calls = {"tool_calls": self.calls} if self._calls else {}
+        return {"role": "assistant", "content": None, **self.texts, **calls}
+
+    def add(self, event: Mapping[str, Any]) -> list[Delta]:
+        self.usage = _object(event.get("usage")) or self.usage
+        choices = list_objects(event.get("choices"))
+        self.is_ended = bool(self.finish_reason) and not choices
+        shown: list[Delta] = []
+        for choice in choices:
+            if not choice.get("index"):
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                shown += self._add_delta(_object(choice.get("delta")))
+        return shown
+
+    def _add_delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
+        for name, piece in delta.items():
+            if name == "tool_calls":
+                for call in list_objects(piece):
+                    self._add_call(call)
+            elif isinstance(piece, str) and piece and name != "role":
+                self._texts.setdefault(name, []).append(piece)
+                self.chars += len(piece)
+                # Some servers send their reasoning under both names.
+                if name in _SHOWN and not (name == "reasoning" and "reasoning_content" in delta):
+                    yield Delta(_SHOWN[name], piece)
+
+    def _add_call(self, piece: Mapping[str, Any]) -> None:
+        # Some servers omit the index and send each call in one piece.
+        at = piece.get("index")
+        function: Raw = {"name": "", "arguments": ""}
+        call = self._calls.setdefault(
+            at if isinstance(at, int) else len(self._calls), {"id": "", "type": "function", "function": function}
+        )
+        call["id"] = call["id"] or piece.get("id") or ""
+        for name, text in _object(piece.get("function")).items():
+            if isinstance(text, str):
+                call["function"][name] = call["function"].get(name, "") + text
+                self.chars += len(text)
+
+
+class BlockAnswer(StreamedAnswer):
+    """A message of Anthropic: its blocks by their index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: dict[int, Raw] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+
+    @property
+    def message(self) -> Raw:
+        blocks = [{**one, "input": read_arguments(written)} if written else one for one, written in self.list_blocks()]
+        return {"role": "assistant", "content": blocks}
+
+    def list_blocks(self) -> Iterator[tuple[Raw, str]]:
+        """Yield the blocks so far, each with the JSON of its input if that arrived in pieces."""
+        for at in sorted(self._blocks):
+            *texts, written = ("".join(self._pieces.get((at, name), ())) for name in _PIECES)
+            block = self._blocks[at]
+            added = {name: (block.get(name) or "") + text for name, text in zip(_PIECES, texts, strict=False) if text}
+            yield {**block, **added}, written
+
+    def add(self, event: Mapping[str, Any]) -> list[Delta]:
+        kind, at, delta = event.get("type"), int(event.get("index") or 0), _object(event.get("delta"))
+        if kind == "message_start":
+            self._add_usage(_object(event.get("message")).get("usage"))
+        elif kind == "content_block_start":
+            self._blocks[at] = _object(event.get("content_block"))
+        elif kind == "content_block_delta":
+            return list(self._add_delta(at, delta))
+        elif kind == "message_delta":
+            self.finish_reason = delta.get("stop_reason") or self.finish_reason
+            self._add_usage(event.get("usage"))
+        elif kind == "message_stop":
+            self.is_ended = True
+        return []
+
+    def _add_usage(self, usage: object) -> None:
+        self.usage |= {name: value for name, value in _object(usage).items() if value is not None}
+
+    def _add_delta(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
+        self._blocks.setdefault(at, {"type": "text", "text": ""})
+        for name in _PIECES:
+            piece = delta.get(name)
+            if isinstance(piece, str) and piece:
+                self._pieces.setdefault((at, name), []).append(piece)
+                self.chars += len(piece)
+                if name in ("text", "thinking"):
+                    yield Delta("text" if name == "text" else "thinking", piece)
+
+
+class ResponseAnswer(StreamedAnswer):
+    """A response: its last event holds all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._response: Raw = {}
+
+    @property
+    def message(self) -> Raw:
+        return self._response
+
+    def add(self, event: Mapping[str, Any]) -> list[Delta]:
+        if event.get("type") in RESPONSE_ENDS:
+            self._response = _object(event.get("response"))
+            self.is_ended = event["type"] != "response.failed"
+        return []
+
+
+def _object(value: object) -> Raw:
+    """Return a JSON object; empty if the value is not one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_objects(value: object) -> list[Raw]:
+    """Return the JSON objects in a list; empty if the value is not a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def read_arguments(given: object, default: Raw | None = None) -> Raw:
+    """Return the arguments of a call, given as JSON or parsed; the default (empty) if they are not an object."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            given = None
+    return given if isinstance(given, dict) else default or {}
