@@ -72,10 +72,10 @@ def test_s3_3_an_upstream_that_fails_is_said_so(ask):
 
 
 def test_s3_3_the_call_has_a_time_limit_of_its_own(ask, monkeypatch):
-    from refold.server.api import chat
+    from refold.server.api import sidecar
 
-    assert chat.TIMEOUT_S == 30.0
-    monkeypatch.setattr(chat, "TIMEOUT_S", 0.3)
+    assert sidecar.TIMEOUT_S == 30.0
+    monkeypatch.setattr(sidecar, "TIMEOUT_S", 0.3)
     answer, _ = ask(BODY, hang(20))
     assert answer.status_code == 503
 

@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.formats.streamed import ResponseAnswer
 from refold.manager.session import RESPONSES
 from refold.server.request_memory import Chains
-from refold.server.wires import Answered
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
 from tests.effort import first_of
 from tests.postgres import ON_POSTGRES, empty_database
@@ -133,9 +133,10 @@ def test_what_is_kept_of_chains_is_bounded():
     chains = Chains(bytes_max=100_000)
     for number in range(100):
         whole = json.dumps({"input": "x" * 9_000}).encode()
-        chains.remember(
-            "", whole, Answered(response_id=f"r{number}", output=[{"type": "message", "role": "assistant"}])
-        )
+        answer = ResponseAnswer()
+        output = [{"type": "message", "role": "assistant"}]
+        answer.add_whole({"id": f"r{number}", "status": "completed", "output": output})
+        chains.remember("", whole, answer)
     asked = [json.dumps({"input": "go on", "previous_response_id": f"r{number}"}).encode() for number in (0, 99)]
     assert [asyncio.run(chains.unroll("", body)).is_partial for body in asked] == [True, False]
 

@@ -130,7 +130,7 @@ def test_usage_is_read_whatever_the_bytes_are_cut_at(wire, coding):
     whole = write_stream(wire, "日本語 text " * 50)
     encoded = pack(coding, whole)
     for size in (1, 2, 3, 7, 64, 5_000):
-        reader = AnswerReader(READERS[wire].read_payload, "text/event-stream; charset=utf-8", coding)
+        reader = AnswerReader(READERS[wire].answer(), "text/event-stream; charset=utf-8", coding)
         for at in range(0, len(encoded), size):
             reader.feed(encoded[at : at + size])
         answered = reader.finish()
@@ -141,12 +141,12 @@ def test_usage_is_read_whatever_the_bytes_are_cut_at(wire, coding):
 
 
 def test_a_reader_gives_up_on_what_never_ends():
-    reader = AnswerReader(CHAT.read_payload, "text/event-stream")
+    reader = AnswerReader(CHAT.answer(), "text/event-stream")
     for _ in range(20):
         reader.feed(b"x" * 1_000_000)
     assert not reader.finish().has_usage
     bomb = gzip.compress(b"0" * 100_000_000)
-    reader = AnswerReader(CHAT.read_payload, "application/json", "gzip")
+    reader = AnswerReader(CHAT.answer(), "application/json", "gzip")
     reader.feed(bomb)
     assert not reader.finish().has_usage
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from refold.errors import ConfigError, Sentence
+from refold.formats.streamed import Delta
 from refold.formats.translate import can_translate, translate_messages, translate_tools
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
@@ -19,7 +20,7 @@ from refold.llm.choose import Endpoint, read_endpoint
 from refold.llm.client import WRITINGS
 from refold.llm.errors import show_url
 from refold.llm.openai import LocalModel, OpenAIModel, find_local_model
-from refold.llm.port import ChatModel, ChatReply, ChatRequest, Delta
+from refold.llm.port import ChatModel, ChatReply, ChatRequest
 from refold.tokens.models import normalize_name
 
 OLLAMA_URL = "http://127.0.0.1:11434"

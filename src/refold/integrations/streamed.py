@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from refold.formats.intake import to_plain
-from refold.llm.collect import BlockAnswer, ChatAnswer, ResponseAnswer, StreamedAnswer
+from refold.formats.streamed import BlockAnswer, ChatAnswer, ResponseAnswer, StreamedAnswer
 from refold.manager.managed import ManagedSession
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from refold.formats.streamed import BlockAnswer, read_arguments
 from refold.llm.client import NO_KEY, AnthropicWriting, ProviderClient, make_http_client
-from refold.llm.collect import BlockAnswer, read_arguments
 from refold.llm.port import ChatReply, ChatRequest, ToolCall, name_reason
 
 URL = "https://api.anthropic.com"
@@ -70,13 +70,9 @@ class AnthropicModel(AnthropicWriting, ProviderClient[BlockAnswer]):
     def _make_answer(self) -> BlockAnswer:
         return BlockAnswer()
 
-    def _add_whole(self, answer: BlockAnswer, payload: Any) -> None:
-        for at, block in enumerate(payload["content"]):
-            if not isinstance(block, dict):
-                raise TypeError("content is not a list of blocks")
-            answer.add({"type": "content_block_start", "index": at, "content_block": block})
-        reason = str(payload.get("stop_reason") or "end_turn")
-        answer.add({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": payload.get("usage")})
+    def _check_whole(self, payload: Any) -> None:
+        if not isinstance(payload["content"], list) or not all(isinstance(one, dict) for one in payload["content"]):
+            raise TypeError("content is not a list of blocks")
 
     def _write_reply(self, answer: BlockAnswer) -> ChatReply:
         calls: list[ToolCall] = []

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from refold.errors import ConfigError, ProviderError, Unavailable
-from refold.llm.collect import StreamedAnswer
+from refold.formats.streamed import Delta, StreamedAnswer
 from refold.llm.errors import classify, show_url
 from refold.llm.port import (
     TEMPERATURE,
@@ -29,7 +29,6 @@ from refold.llm.port import (
     ChatReply,
     ChatRequest,
     Completion,
-    Delta,
     ToolResult,
 )
 
@@ -157,9 +156,12 @@ class ProviderClient(ABC, Generic[AnswerT]):
         """Return the reply in a body that is not a stream; raise Unavailable if it holds none."""
         found = "a body that is not a completion" if body.strip() else "an empty body"
         try:
-            self._add_whole(answer, json.loads(body))
+            payload = json.loads(body)
+            self._check_whole(payload)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             raise Unavailable("the provider answered 200 with {found}; try again", found=found) from None
+        answer.add_whole(payload)
+        answer.finish_reason = answer.finish_reason or "stop"
         return self._write_reply(answer)
 
     async def _send(self, library: Any, client: Any, request: ChatRequest) -> Any:
@@ -201,8 +203,8 @@ class ProviderClient(ABC, Generic[AnswerT]):
         """Return an empty answer, to which the events of a stream are added."""
 
     @abstractmethod
-    def _add_whole(self, answer: AnswerT, payload: Any) -> None:
-        """Add a whole answer; a LookupError, TypeError or AttributeError means that the payload holds none."""
+    def _check_whole(self, payload: Any) -> None:
+        """Raise LookupError, TypeError or AttributeError if a payload is not a whole answer."""
 
     @abstractmethod
     def _write_reply(self, answer: AnswerT) -> ChatReply:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError
+from refold.formats.streamed import ChatAnswer, Delta
 from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, make_http_client
-from refold.llm.collect import ChatAnswer
-from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, name_reason
+from refold.llm.port import ChatReply, ChatRequest, ToolCall, name_reason
 
 URL = "https://api.openai.com/v1"
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
@@ -79,13 +79,10 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
     def _make_answer(self) -> ChatAnswer:
         return ChatAnswer()
 
-    def _add_whole(self, answer: ChatAnswer, payload: Any) -> None:
-        choice = payload["choices"][0]
-        message = choice["message"]
+    def _check_whole(self, payload: Any) -> None:
+        message = payload["choices"][0]["message"]
         if not all(isinstance(message.get(name) or "", str) for name in ("content", "refusal")):
             raise ProviderError("the provider answered with content that is not text")
-        reason = str(choice.get("finish_reason") or "stop")
-        answer.add({"choices": [{"delta": message, "finish_reason": reason}], "usage": payload.get("usage")})
 
     def _write_reply(self, answer: ChatAnswer) -> ChatReply:
         written = [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in answer.calls]

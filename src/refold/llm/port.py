@@ -11,7 +11,9 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
+
+from refold.formats.streamed import Delta
 
 TOKENS_MAX = 2_000
 TEMPERATURE = 0.2
@@ -123,14 +125,6 @@ class ToolResult:
     call: ToolCall
     text: str
     is_error: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """One streamed piece of an answer."""
-
-    kind: Literal["text", "thinking"]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import aiohttp
 
 from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
+from refold.formats.streamed import ResponseAnswer, StreamedAnswer
 from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
@@ -43,14 +44,12 @@ from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
 from refold.server.wires import (
     RESPONSES,
-    Answered,
     Side,
     Wire,
     find_path,
     find_side,
     find_wire,
     is_for_tenants,
-    read_created,
     write_error,
 )
 
@@ -82,7 +81,7 @@ class Exchange:
     has_begun: bool = False
     recall: RecallTool | None = None
     sent: bytes = field(default=b"", repr=False)
-    answers: list[Answered] = field(default_factory=list, repr=False)
+    answers: list[StreamedAnswer] = field(default_factory=list, repr=False)
 
 
 class Gateway:
@@ -270,7 +269,7 @@ class Gateway:
         reader = None
         if wire is not None and outgoing.session is not None and response.status == 200:
             coding = response.headers.get("content-encoding", "")
-            reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""), coding)
+            reader = AnswerReader(wire.answer(), response.headers.get("content-type", ""), coding)
         elif exchange.asked.method != "GET" and response.status < 300:
             reader = self._watch_conversations(exchange, response)
         exchange.status, exchange.has_begun = response.status, True
@@ -280,7 +279,7 @@ class Gateway:
             if reader is not None and not reader.is_finished:
                 answered = reader.finish()
                 if wire is None:
-                    self._chains.begin(exchange.asked.tenant, answered.response_id, outgoing.body)
+                    self._chains.begin(exchange.asked.tenant, answered.message, outgoing.body)
                     return
                 exchange.answers.append(answered)
                 self._preparer.reporter.observe(outgoing, answered, is_extra=outgoing.request is None)
@@ -302,9 +301,9 @@ class Gateway:
             self._chains.distrust(exchange.asked.tenant, rest[0])
             return None
         coding = response.headers.get("content-encoding", "")
-        return AnswerReader(read_created, response.headers.get("content-type", ""), coding)
+        return AnswerReader(ResponseAnswer(), response.headers.get("content-type", ""), coding)
 
-    def _remember(self, exchange: Exchange, answered: Answered) -> None:
+    def _remember(self, exchange: Exchange, answered: StreamedAnswer) -> None:
         """Remember a response that the client may continue by its id, or by the provider's conversation."""
         chained, outgoing, tenant = exchange.chained, exchange.outgoing, exchange.asked.tenant
         names: dict[str, bool] = {}
@@ -323,22 +322,19 @@ class Gateway:
         self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
     ) -> None:
         """Relay an answer, and run the recall calls in it until there is one without."""
-        tool, outgoing, wire = exchange.recall, exchange.outgoing, exchange.wire
+        tool, outgoing = exchange.recall, exchange.outgoing
         assert tool is not None, "the tool was offered"
-        assert wire is not None, "the request was read"
         assert outgoing.session is not None, "the request was prepared"
         relay = TurnRelay(tool, response, send, watch, write_own(outgoing.own_headers()))
         exchange.status = response.status
         model = outgoing.request.model if outgoing.request else ""
         recalls = TurnRecalls(self._preparer.manager, outgoing.session.id, outgoing.tokens_after, model)
         for turn in range(ROUNDS_MAX + 1):
-            reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""))
-            await relay.read(response, head, reader)
+            answered = await relay.read(response, head)
             exchange.has_begun, head = relay.has_begun, b""
-            answered = reader.finish()
             exchange.answers.append(answered)
             self._preparer.reporter.observe(outgoing, answered, is_extra=turn > 0)
-            calls = tool.find_calls(relay.answer)
+            calls = tool.find_calls(answered.message)
             if not calls:
                 self._remember(exchange, answered)
                 self._chains.rename(exchange.asked.tenant, relay.shown_id, answered.response_id)
@@ -350,11 +346,11 @@ class Gateway:
             results = await asyncio.to_thread(recalls.answer, calls)
             response.close()
             is_last = turn == ROUNDS_MAX - 1
-            response = await self._ask_again(exchange, path, relay.answer, results, is_last=is_last)
+            response = await self._ask_again(exchange, path, answered.message, results, is_last=is_last)
             if response.status in REFUSED:
                 response.close()
                 without = recalls.refuse(results)
-                response = await self._ask_again(exchange, path, relay.answer, without, is_last=is_last)
+                response = await self._ask_again(exchange, path, answered.message, without, is_last=is_last)
             if response.status != 200:
                 await relay.fail(response)
                 exchange.status = response.status

@@ -18,6 +18,7 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import LedgerError, RefoldError, SessionNotFound
+from refold.formats.streamed import StreamedAnswer
 from refold.ledger.records import Event
 from refold.llm.choose import GATEWAY
 from refold.llm.errors import find_overflow
@@ -29,7 +30,6 @@ from refold.manager.session import HELD
 from refold.manager.usage import ReportedUsage
 from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession, store_known
-from refold.server.wires import Answered
 
 if TYPE_CHECKING:
     from refold.server.cut import SmallerBody
@@ -215,7 +215,7 @@ class Reporter:
         elif self.problem is None and isinstance(error, LedgerError) and not isinstance(error, SessionNotFound):
             self.problem = LedgerProblem(time.time(), str(error)[:300])
 
-    def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
+    def observe(self, outgoing: Outgoing, answered: StreamedAnswer, *, is_extra: bool = False) -> None:
         """Record what an answer cost; ``is_extra``: its request held more than the prepared context."""
         session = outgoing.session
         if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:

@@ -19,6 +19,7 @@ from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, Unavailable
+from refold.formats.streamed import StreamedAnswer
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
@@ -56,7 +57,7 @@ from refold.server.session_lookup import (
     store_parent,
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
-from refold.server.wires import CHAT, Answered, Wire, move_marks
+from refold.server.wires import CHAT, Wire, move_marks
 from refold.server.worker import BodyWorkers, WorkerFailed
 
 log = logging.getLogger("refold.server")
@@ -199,7 +200,7 @@ class Preparer:
             log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
         return Outgoing(body, reason, session, generation=session.generation, held=request)
 
-    def store_response(self, outgoing: Outgoing, answered: Answered, names: Mapping[str, bool]) -> None:
+    def store_response(self, outgoing: Outgoing, answered: StreamedAnswer, names: Mapping[str, bool]) -> None:
         """Store a response that the client may continue by these names (see ``request_memory.store_response``)."""
         session, request = outgoing.session, outgoing.request or outgoing.held
         if session is None or request is None or outgoing.is_failed_open:

@@ -8,38 +8,30 @@ numbers that continue what the client has seen.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
-import orjson
-
-from refold.llm.collect import (
-    RESPONSE_ENDS,
-    BlockAnswer,
-    ChatAnswer,
-    ResponseAnswer,
-    StreamedAnswer,
-    list_objects,
-)
+from refold.formats.streamed import RESPONSE_ENDS, list_objects
 from refold.patterns import lazy_regex
 from refold.server.body import dump_json
+from refold.server.upstream import read_object
+from refold.server.wires import Wire
 
 _EVENT_END = lazy_regex(rb"\r\n\r\n|\n\n|\r\r")
 
 
-def find_choice(answer: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an object of the first choice of a chat answer: its ``message`` or ``delta``; empty if there is none."""
-    choices = list_objects(answer.get("choices"))
-    found = choices[0].get(name) if choices else None
+def _find_delta(chunk: dict[str, Any]) -> dict[str, Any]:
+    """Return the delta of a chat chunk; empty if there is none."""
+    choices = list_objects(chunk.get("choices"))
+    found = choices[0].get("delta") if choices else None
     return found if isinstance(found, dict) else {}
 
 
 class RecallStream(ABC):
     """Reads a streamed answer event by event and decides what the client sees of it."""
 
-    collect: ClassVar[type[StreamedAnswer]]
-
-    def __init__(self) -> None:
-        self._answer = self.collect()
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.answer = wire.answer()
         self._rest = b""
         self._held: list[bytes] = []
         self._is_holding = False
@@ -51,15 +43,16 @@ class RecallStream(ABC):
         out: list[bytes] = []
         while (end := _EVENT_END.search(self._rest)) is not None:
             event, self._rest = self._rest[: end.end()], self._rest[end.end() :]
-            payload = _read_data(event)
-            if payload is not None:
-                self._answer.add(payload)
+            data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+            payload = read_object(data)
+            if payload:
+                self.answer.add(payload)
                 self._is_holding = self._is_holding or self._must_hold(payload)
             elif b"[DONE]" in event:
                 self._is_holding = True
-            if self.is_continued and payload is not None:
+            if self.is_continued and payload:
                 event = self._rewrite(payload)
-            if event and payload is not None and not self._is_holding:
+            if event and payload and not self._is_holding:
                 self._forwarded(payload)
             if event:
                 (self._held if self._is_holding else out).append(event)
@@ -74,17 +67,12 @@ class RecallStream(ABC):
     def go_on(self) -> None:
         """Drop what was held, and read the next answer as the continuation of this one."""
         self._held, self._rest, self._is_holding, self.is_continued = [], b"", False, True
-        self._answer = self.collect()
+        self.answer = self._wire.answer()
 
     @property
     def shown_id(self) -> str:
         """The id of the answer that the client sees, if later requests refer to it."""
         return ""
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        """The whole answer that was read, in the shape of an answer that is not streamed."""
-        return self._answer.message
 
     @abstractmethod
     def _must_hold(self, payload: dict[str, Any]) -> bool:
@@ -97,29 +85,14 @@ class RecallStream(ABC):
     def _rewrite(self, payload: dict[str, Any]) -> bytes: ...
 
 
-def _read_data(event: bytes) -> dict[str, Any] | None:
-    data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
-    try:
-        payload = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return payload if isinstance(payload, dict) else None
-
-
 class ChatStream(RecallStream):
-    collect = ChatAnswer
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
         self._id: object = None
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        return {"choices": [{"message": self._answer.message}]}
 
     def _must_hold(self, payload: dict[str, Any]) -> bool:
         ends = any(one.get("finish_reason") for one in list_objects(payload.get("choices")))
-        return ends or bool(find_choice(payload, "delta").get("tool_calls"))
+        return ends or bool(_find_delta(payload).get("tool_calls"))
 
     def _forwarded(self, payload: dict[str, Any]) -> None:
         self._id = payload.get("id") if self._id is None else self._id
@@ -127,15 +100,13 @@ class ChatStream(RecallStream):
     def _rewrite(self, payload: dict[str, Any]) -> bytes:
         if self._id is not None:
             payload["id"] = self._id
-            find_choice(payload, "delta").pop("role", None)
+            _find_delta(payload).pop("role", None)
         return b"data: " + dump_json(payload) + b"\n\n"
 
 
 class AnthropicStream(RecallStream):
-    collect = BlockAnswer
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
         self._sent = self._shift = 0
         self._has_begun = False
         self._has_thought = False
@@ -174,10 +145,8 @@ class AnthropicStream(RecallStream):
 
 
 class ResponsesStream(RecallStream):
-    collect = ResponseAnswer
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
         self._sent: list[Any] = []
         self._shift = 0
         self._has_begun = False

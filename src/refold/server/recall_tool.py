@@ -18,18 +18,12 @@ import orjson
 
 from refold.agent.context_tools import PAGE_CHARS, Texts
 from refold.errors import HandleUnknown, LedgerError
-from refold.llm.collect import list_objects, read_arguments
+from refold.formats.streamed import StreamedAnswer, list_objects, read_arguments
 from refold.manager import ContextCompressionManager
-from refold.server.body import Unreadable, add_to_array, dump_json, parse_json
-from refold.server.recall_stream import (
-    AnthropicStream,
-    ChatStream,
-    RecallStream,
-    ResponsesStream,
-    find_choice,
-)
+from refold.server.body import add_to_array, dump_json, parse_json
+from refold.server.recall_stream import AnthropicStream, ChatStream, RecallStream, ResponsesStream
 from refold.server.request import Send, Watch, choose_response_headers
-from refold.server.upstream import AnswerReader, BrokenOff, relay_answer
+from refold.server.upstream import BrokenOff, read_object, relay_answer
 from refold.server.wires import Wire
 from refold.tokens import counter_for
 
@@ -207,14 +201,13 @@ class _ChatTool(RecallTool):
     stream = ChatStream
 
     def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for call in list_objects(find_choice(answer, "message").get("tool_calls")):
+        for call in list_objects(answer.get("tool_calls")):
             if isinstance(function := call.get("function"), dict):
                 yield call.get("id"), function.get("name"), function.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
-        message = find_choice(answer, "message")
-        calls = [call for call in list_objects(message.get("tool_calls")) if call.get("id") in results]
-        said = {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
+        calls = [call for call in list_objects(answer.get("tool_calls")) if call.get("id") in results]
+        said = {"role": "assistant", "content": answer.get("content"), "tool_calls": calls}
         return [said, *({"role": "tool", "tool_call_id": one, "content": text} for one, text in results.items())]
 
 
@@ -280,7 +273,8 @@ class TurnRelay:
         watch: Watch,
         own: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        self._stream = tool.stream() if response.content_type == "text/event-stream" else None
+        self._wire = tool.wire
+        self._stream = tool.stream(tool.wire) if response.content_type == "text/event-stream" else None
         self._response = response
         self._send = send
         self._watch = watch
@@ -290,28 +284,27 @@ class TurnRelay:
         self.has_begun = False
 
     @property
-    def answer(self) -> dict[str, Any]:
-        """The whole answer that was read last."""
-        return self._stream.answer if self._stream is not None else _read_answer(bytes(self._whole))
-
-    @property
     def shown_id(self) -> str:
         """The id of the answer that the client sees, if later requests refer to it."""
         return self._stream.shown_id if self._stream is not None else ""
 
-    async def read(self, response: aiohttp.ClientResponse, head: bytes, reader: AnswerReader) -> None:
-        """Read an answer to its end; relay what is certain to belong to the client."""
+    async def read(self, response: aiohttp.ClientResponse, head: bytes) -> StreamedAnswer:
+        """Read an answer to its end and return it; relay what is certain to belong to the client."""
         try:
-            await self._take(head, reader)
+            await self._take(head)
             async for chunk in response.content.iter_any():
-                await self._take(chunk, reader)
+                await self._take(chunk)
         except (aiohttp.ServerTimeoutError, aiohttp.SocketTimeoutError):
             raise BrokenOff("the upstream stalled") from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BrokenOff(f"the upstream broke off ({type(error).__name__})") from None
+        if self._stream is not None:
+            return self._stream.answer
+        answer = self._wire.answer()
+        answer.add_whole(read_object(bytes(self._whole)))
+        return answer
 
-    async def _take(self, chunk: bytes, reader: AnswerReader) -> None:
-        reader.feed(chunk)
+    async def _take(self, chunk: bytes) -> None:
         if self._stream is not None:
             await self._give(self._stream.feed(chunk), is_last=False)
         else:
@@ -361,12 +354,3 @@ _TOOLS: dict[str, Callable[[Wire], RecallTool]] = {
 def make_recall_tool(wire: Wire) -> RecallTool:
     """Return the recall tool of a wire format."""
     return _TOOLS[wire.name](wire)
-
-
-def _read_answer(body: bytes) -> dict[str, Any]:
-    """Return a whole answer; empty if it is not JSON."""
-    try:
-        answer = parse_json(body)
-    except Unreadable:
-        return {}
-    return answer if isinstance(answer, dict) else {}

@@ -26,6 +26,7 @@ from typing import Any
 
 from refold.conversation.message import frozen
 from refold.errors import RefoldError
+from refold.formats.streamed import StreamedAnswer
 from refold.ledger.records import SessionRow
 from refold.ledger.sql.ledger import Ledger
 from refold.manager.session import HELD, RESPONSES
@@ -49,7 +50,7 @@ from refold.server.session_lookup import (
     name_provided,
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
-from refold.server.wires import Answered, Wire
+from refold.server.wires import Wire
 
 # Requests with the same beginning that are looked at, and those of them that are compared message by message.
 CANDIDATES_MAX, COMPARED_MAX = 256, 32
@@ -376,8 +377,9 @@ class Chains:
             return None
         return found[0] if found is not None and found[1] else None
 
-    def begin(self, tenant: str, conversation: str, body: bytes) -> None:
+    def begin(self, tenant: str, created: Mapping[str, Any], body: bytes) -> None:
         """Note that a conversation was created at the provider, with the items in this request."""
+        conversation = str(created.get("id") or "") if created.get("object") == "conversation" else ""
         try:
             asked = parse_json(body) if len(body) <= LARGE_BYTES else None
         except Unreadable:
@@ -390,7 +392,9 @@ class Chains:
         """Note that the provider's copy of a conversation has changed in a way that is not known here."""
         self._keep((tenant, conversation), KnownResponse(b"{}", [], is_partial=True))
 
-    def continue_conversation(self, tenant: str, chained: Chained, answered: Answered, *, is_detached: bool) -> None:
+    def continue_conversation(
+        self, tenant: str, chained: Chained, answered: StreamedAnswer, *, is_detached: bool
+    ) -> None:
         """Note the answer to a request of a conversation; if it broke off, nobody knows whether the provider has it."""
         known = KnownResponse(chained.whole, list(answered.output), is_detached=is_detached)
         if answered.response_id and known.size <= self._bytes_max // 4:
@@ -418,7 +422,7 @@ class Chains:
             return body
         return body[: found.start(1)] + held.encode() + body[found.end(1) :]
 
-    def remember(self, tenant: str, whole: bytes, answered: Answered, *, is_partial: bool = False) -> bool:
+    def remember(self, tenant: str, whole: bytes, answered: StreamedAnswer, *, is_partial: bool = False) -> bool:
         """Remember a response, with the conversation that it answers; False if the provider cannot continue it."""
         if not answered.response_id:
             return False
@@ -440,7 +444,7 @@ class Chains:
 
 
 def store_response(
-    ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered, *, names: Mapping[str, bool]
+    ledger: Ledger, session_id: str, request: ReadRequest, answered: StreamedAnswer, *, names: Mapping[str, bool]
 ) -> None:
     """Store a response by its ``names``, each with whether the provider's copy lacks the turn. Blocks."""
     output = dump_json(answered.output)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from yarl import URL
 
 from refold.conversation.message import frozen
 from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.formats.streamed import StreamedAnswer
 from refold.llm.errors import classify_response
 from refold.server.request import (
     Asked,
@@ -37,7 +38,7 @@ from refold.server.request import (
     make_decoder,
 )
 from refold.server.settings import LARGE_BYTES, GatewaySettings
-from refold.server.wires import Answered, Side
+from refold.server.wires import Side
 
 HEADER_BYTES_MAX = 65_536
 # Shorter than servers' keep-alive, so that we never send into a connection that is closing.
@@ -73,7 +74,6 @@ _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
 _NOT_PLAIN = re.compile(rb"[^0-9A-Za-z\x80-\xff]+")
 _TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
 BYTES_MAX = 16_000_000
-ReadPayload = Callable[[Mapping[str, Any], Answered], None]
 # Only events that can contain figures are parsed.
 _WORDS = (b'"usage"', b'_reason"', b'"error"')
 
@@ -209,12 +209,7 @@ def _find_error(text: bytes) -> bytes | None:
     for line in text.splitlines():
         if not line.startswith(b"data:") or b'"error"' not in line:
             continue
-        try:
-            payload = orjson.loads(line[5:])
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(payload, dict):
-            continue
+        payload = read_object(line[5:])
         # OpenAI's and Anthropic's error events, or a failed response.
         is_bare = isinstance(payload.get("error"), dict) and not payload.get("choices")
         if is_bare or payload.get("type") in ("error", "response.failed"):
@@ -306,9 +301,8 @@ async def relay_answer(
 class AnswerReader:
     """Reads usage from the bytes of one answer."""
 
-    def __init__(self, read_payload: ReadPayload, content_type: str = "", coding: str = "") -> None:
-        self.answered = Answered()
-        self._read_payload = read_payload
+    def __init__(self, answer: StreamedAnswer, content_type: str = "", coding: str = "") -> None:
+        self._answer = answer
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
         self.is_finished = False
         self._decoder = make_decoder(coding)
@@ -330,16 +324,15 @@ class AnswerReader:
         if len(self._rest) > BYTES_MAX:
             self._give_up()
 
-    def finish(self) -> Answered:
-        """Read the rest and return the figures."""
-        if not self._is_given_up and self._rest:
-            if self._is_stream:
-                self._read_line(bytes(self._rest))
-            else:
-                self._read_json(bytes(self._rest))
+    def finish(self) -> StreamedAnswer:
+        """Read the rest and return the answer."""
+        if not self._is_given_up and self._is_stream:
+            self._read_line(bytes(self._rest))
+        elif not self._is_given_up:
+            self._answer.add_whole(read_object(bytes(self._rest)))
         self._give_up()
         self.is_finished = True
-        return self.answered
+        return self._answer
 
     def _give_up(self) -> None:
         self._is_given_up = True
@@ -358,12 +351,13 @@ class AnswerReader:
 
     def _read_line(self, line: bytes) -> None:
         if line.startswith(b"data:") and any(word in line for word in _WORDS):
-            self._read_json(line[5:])
+            self._answer.add(read_object(line[5:]))
 
-    def _read_json(self, text: bytes) -> None:
-        try:
-            payload = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return
-        if isinstance(payload, dict):
-            self._read_payload(payload, self.answered)
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """Return a JSON object; empty if the text is not one."""
+    try:
+        payload = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return payload if isinstance(payload, dict) else {}

@@ -1,4 +1,4 @@
-"""The three wire formats as the gateway sees them: paths, upstreams, messages, usage, and Anthropic's cache marks.
+"""The three wire formats as the gateway sees them: paths, upstreams, messages, answers, and Anthropic's cache marks.
 
 A cache mark writes the prefix up to its block; a later request finds it if one of its own marks is at most 20 blocks
 further on. After a compression the marks among the messages move: one to the end of the folded part, one to the newest
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
+from refold.formats.streamed import BlockAnswer, ChatAnswer, ResponseAnswer, StreamedAnswer
 from refold.manager.session import MARK, drop_marks
 
 Side = Literal["openai", "anthropic"]
@@ -35,33 +36,12 @@ _UNMARKED = frozenset(("thinking", "redacted_thinking"))
 Place = tuple[int, int]
 
 
-@dataclass(slots=True)
-class Answered:
-    """Usage of one answer. ``usage`` is the provider's own object, merged from its pieces.
-
-    ``response_id`` and ``output`` belong to a complete response that the provider may store (Responses).
-    """
-
-    usage: dict[str, Any] = field(default_factory=dict)
-    finish_reason: str = ""
-    error_text: str = ""
-    response_id: str = ""
-    output: list[Any] = field(default_factory=list, repr=False)
-
-    def add_usage(self, usage: object) -> None:
-        """Merge usage from a piece of an answer; later figures win, absent ones stay."""
-        if isinstance(usage, Mapping):
-            self.usage.update({str(key): value for key, value in usage.items() if value is not None})
-
-    @property
-    def has_usage(self) -> bool:
-        """True if the provider reported its input tokens."""
-        return any(isinstance(self.usage.get(name), int) for name in ("prompt_tokens", "input_tokens"))
-
-
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One wire format. ``key`` names the messages, ``system`` a separate system prompt (empty: among the messages)."""
+    """One wire format. ``key`` names the messages, ``system`` a separate system prompt (empty: among the messages).
+
+    ``limits`` name the output limit, ``answer`` is the class of its answers.
+    """
 
     name: str
     side: Side
@@ -69,7 +49,7 @@ class Wire:
     system: str
     limits: tuple[str, ...]
     find_pass_reason: Callable[[Mapping[str, Any]], Reason] = field(repr=False)
-    read_payload: Callable[[Mapping[str, Any], Answered], None] = field(repr=False)
+    answer: type[StreamedAnswer] = field(repr=False)
 
 
 def _find_chat_pass_reason(body: Mapping[str, Any]) -> Reason:
@@ -107,44 +87,6 @@ def _asks_to_compact(edits: object) -> bool:
     )
 
 
-def _read_chat_payload(payload: Mapping[str, Any], answered: Answered) -> None:
-    """Read a chat answer, whole or one chunk of it."""
-    answered.add_usage(payload.get("usage"))
-    choices = payload.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if isinstance(reason, str):
-            answered.finish_reason = reason
-    _read_error(payload, answered)
-
-
-def _read_responses_payload(payload: Mapping[str, Any], answered: Answered) -> None:
-    """Read a Responses answer, whole or one event of it."""
-    response = payload.get("response") if "response" in payload else payload
-    if isinstance(response, dict):
-        answered.add_usage(response.get("usage"))
-        details = response.get("incomplete_details")
-        if isinstance(details, dict) and details.get("reason") == "max_output_tokens":
-            answered.finish_reason = "length"
-        _read_error(response, answered)
-        if isinstance(response.get("output"), list) and response.get("status") in ("completed", "incomplete"):
-            answered.response_id, answered.output = str(response.get("id") or ""), response["output"]
-    if payload.get("type") == "error":
-        answered.error_text = f"{payload.get('code')} {payload.get('message')}"
-
-
-def read_created(payload: Mapping[str, Any], answered: Answered) -> None:
-    """Read the answer to a request that creates a conversation."""
-    if payload.get("object") == "conversation":
-        answered.response_id = str(payload.get("id") or "")
-
-
-def _read_error(payload: Mapping[str, Any], answered: Answered, code: str = "code") -> None:
-    error = payload.get("error")
-    if isinstance(error, dict):
-        answered.error_text = f"{error.get(code)} {error.get('message')}"
-
-
 def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
     """Return why a request passes through unchanged: the provider compacts the conversation itself."""
     messages = body.get("messages")
@@ -162,19 +104,6 @@ def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
     return NO_REASON
 
 
-def _read_anthropic_payload(payload: Mapping[str, Any], answered: Answered) -> None:
-    """Read an answer, whole or one event of it."""
-    message = payload.get("message")
-    if isinstance(message, dict):
-        answered.add_usage(message.get("usage"))
-    answered.add_usage(payload.get("usage"))
-    delta = payload.get("delta")
-    reason = (delta if isinstance(delta, dict) else payload).get("stop_reason")
-    if isinstance(reason, str):
-        answered.finish_reason = reason
-    _read_error(payload, answered, "type")
-
-
 CHAT = Wire(
     "openai-chat",
     "openai",
@@ -182,7 +111,7 @@ CHAT = Wire(
     "",
     ("max_completion_tokens", "max_tokens"),
     _find_chat_pass_reason,
-    _read_chat_payload,
+    ChatAnswer,
 )
 RESPONSES = Wire(
     "openai-responses",
@@ -191,7 +120,7 @@ RESPONSES = Wire(
     "instructions",
     ("max_output_tokens",),
     _find_responses_pass_reason,
-    _read_responses_payload,
+    ResponseAnswer,
 )
 ANTHROPIC = Wire(
     "anthropic",
@@ -200,7 +129,7 @@ ANTHROPIC = Wire(
     "system",
     ("max_tokens",),
     _find_anthropic_pass_reason,
-    _read_anthropic_payload,
+    BlockAnswer,
 )
 WIRES = {wire.name: wire for wire in (CHAT, RESPONSES, ANTHROPIC)}
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}

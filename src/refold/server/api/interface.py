@@ -205,7 +205,7 @@ def write_problem(status: int, kind: str, message: str) -> Json:
 
 def make_interface(application: Application) -> FastAPI:
     """Return the interface of an application."""
-    from refold.server.api import chat, sessions, sidecar, workspace
+    from refold.server.api import sessions, sidecar, workspace
 
     problems: dict[int | str, dict[str, Any]] = {
         status: {"description": what, "content": {"application/json": {"schema": _PROBLEM}}}
@@ -223,7 +223,7 @@ def make_interface(application: Application) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.application = application
-    for part in (chat, workspace, sidecar, sessions):
+    for part in (workspace, sidecar, sessions):
         app.include_router(part.router)
     for kind in (RefoldError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer_error)

@@ -1,4 +1,4 @@
-"""Streamed answers, put together from their events: chat completions, Responses and Anthropic's messages.
+"""Answers of providers: text, calls and usage, put together from the events of a stream or read from a whole body.
 
 Events are plain JSON values. Unknown events and fields are ignored, so a server may send anything.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from refold.llm.port import Delta
 
 Raw = dict[str, Any]
 _SHOWN: dict[str, Literal["text", "thinking"]] = {
@@ -23,23 +22,56 @@ _PIECES = ("text", "thinking", "signature", "partial_json")
 RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One streamed piece of an answer."""
+
+    kind: Literal["text", "thinking"]
+    text: str
+
+
 class StreamedAnswer(ABC):
-    """One answer. ``chars`` is the length of its text, reasoning and arguments so far."""
+    """One answer. ``usage`` is the provider's own object, merged from its pieces; ``error_text`` is an error in it.
+
+    ``chars`` is the length of its text, reasoning and arguments so far. ``response_id`` and ``output`` belong to a
+    complete response that the provider may store (Responses).
+    """
 
     def __init__(self) -> None:
         self.usage: Raw = {}
         self.finish_reason = ""
+        self.error_text = ""
         self.is_ended = False  # Nothing that matters follows: many readers stop here.
         self.chars = 0
+        self.response_id = ""
+        self.output: list[Any] = []
+
+    @property
+    def has_usage(self) -> bool:
+        """True if the provider reported its input tokens."""
+        return any(isinstance(self.usage.get(name), int) for name in ("prompt_tokens", "input_tokens"))
 
     @abstractmethod
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
         """Add one event; return the text and reasoning in it."""
 
+    @abstractmethod
+    def add_whole(self, payload: Mapping[str, Any]) -> None:
+        """Add an answer that is not streamed."""
+
     @property
     @abstractmethod
     def message(self) -> Raw:
         """The answer so far, in the provider's format."""
+
+    def _add_figures(self, payload: Mapping[str, Any], code: str = "code") -> None:
+        """Read usage and error; later figures win, absent ones stay."""
+        self.usage |= {name: value for name, value in _object(payload.get("usage")).items() if value is not None}
+        if error := _object(payload.get("error")):
+            self.error_text = f"{error.get(code)} {error.get('message')}"
+
+    def _end(self, reason: object) -> None:
+        self.finish_reason = reason if isinstance(reason, str) and reason else self.finish_reason
 
 
 class ChatAnswer(StreamedAnswer):
@@ -64,15 +96,19 @@ class ChatAnswer(StreamedAnswer):
         return {"role": "assistant", "content": None, **self.texts, **calls}
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
-        self.usage = _object(event.get("usage")) or self.usage
+        self._add_figures(event)
         choices = list_objects(event.get("choices"))
         self.is_ended = bool(self.finish_reason) and not choices
         shown: list[Delta] = []
         for choice in choices:
             if not choice.get("index"):
-                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                self._end(choice.get("finish_reason"))
                 shown += self._add_delta(_object(choice.get("delta")))
         return shown
+
+    def add_whole(self, payload: Mapping[str, Any]) -> None:
+        choices = [{**one, "delta": one.get("message")} for one in list_objects(payload.get("choices"))]
+        self.add({**payload, "choices": choices})
 
     def _add_delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
         for name, piece in delta.items():
@@ -124,20 +160,22 @@ class BlockAnswer(StreamedAnswer):
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
         kind, at, delta = event.get("type"), int(event.get("index") or 0), _object(event.get("delta"))
         if kind == "message_start":
-            self._add_usage(_object(event.get("message")).get("usage"))
+            self._add_figures(_object(event.get("message")), "type")
         elif kind == "content_block_start":
             self._blocks[at] = _object(event.get("content_block"))
         elif kind == "content_block_delta":
             return list(self._add_delta(at, delta))
-        elif kind == "message_delta":
-            self.finish_reason = delta.get("stop_reason") or self.finish_reason
-            self._add_usage(event.get("usage"))
         elif kind == "message_stop":
             self.is_ended = True
+        else:
+            self._add_figures(event, "type")
+            self._end(delta.get("stop_reason"))
         return []
 
-    def _add_usage(self, usage: object) -> None:
-        self.usage |= {name: value for name, value in _object(usage).items() if value is not None}
+    def add_whole(self, payload: Mapping[str, Any]) -> None:
+        self._add_figures(payload, "type")
+        self._end(payload.get("stop_reason"))
+        self._blocks = dict(enumerate(list_objects(payload.get("content"))))
 
     def _add_delta(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
         self._blocks.setdefault(at, {"type": "text", "text": ""})
@@ -163,9 +201,19 @@ class ResponseAnswer(StreamedAnswer):
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
         if event.get("type") in RESPONSE_ENDS:
-            self._response = _object(event.get("response"))
+            self.add_whole(_object(event.get("response")))
             self.is_ended = event["type"] != "response.failed"
+        elif event.get("type") == "error":
+            self._add_figures({"error": event})
         return []
+
+    def add_whole(self, payload: Mapping[str, Any]) -> None:
+        self._response = dict(payload)
+        self._add_figures(payload)
+        if _object(payload.get("incomplete_details")).get("reason") == "max_output_tokens":
+            self._end("length")
+        if isinstance(payload.get("output"), list) and payload.get("status") in ("completed", "incomplete"):
+            self.response_id, self.output = str(payload.get("id") or ""), payload["output"]
 
 
 def _object(value: object) -> Raw:
