@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,28 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 def test_killed_two_hundred_times_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     run_kill_rounds(tmp_path, 200)
+
+
+def test_a_conversation_folds_and_is_kept_where_no_background_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("refold-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    config = CompressionConfig(window=6_000, reserve=500)
+    manager = ContextCompressionManager(config, tmp_path)
+    messages = agent(30)
+    for end in range(1, len(messages) + 1, 2):
+        prepared = manager.prepare_context_sync("talk", messages[:end])
+        assert prepared.total_tokens <= 5_500
+    assert any(edit.fold for edit in prepared.edits)
+    assert [json.loads(one.raw) for one in manager.ledger.read_messages("talk")] == messages
+    assert manager.recall("talk", str(messages[1]["content"])[:60])
+    monkeypatch.undo()
+    manager.close()
+    assert manager.verify("talk") == []

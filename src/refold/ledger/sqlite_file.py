@@ -141,8 +141,11 @@ class LedgerFile:
 
     def _watch_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         if pages >= _LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
-            self._mover = threading.Thread(target=self._move_log, name="refold-log", daemon=True)
-            self._mover.start()
+            mover = threading.Thread(target=self._move_log, name="refold-log", daemon=True)
+            # Without a thread the log grows until a later commit starts one.
+            with contextlib.suppress(RuntimeError):
+                mover.start()
+                self._mover = mover
         return apsw.SQLITE_OK
 
     def _move_log(self) -> None:

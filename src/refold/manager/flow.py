@@ -251,8 +251,11 @@ class Heartbeat:
         with self._guard:
             self._held[session_id, owner] = time.monotonic()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._beat, name="refold-heartbeat", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._beat, name="refold-heartbeat", daemon=True)
+                # Without a thread the lease lasts for its lifetime, longer than most folds; the commit checks it.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
 
     def end(self, session_id: str, owner: str) -> None:
         """Stop prolonging a lease. No beat is running when this returns, so a released lease stays released."""

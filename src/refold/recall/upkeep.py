@@ -14,7 +14,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar
 
 from refold.conversation.message import Message
@@ -86,13 +85,16 @@ class SessionQueue(ABC, Generic[Job]):
         return self._waits(session_id) or (is_running and self._is_working())
 
     def _add(self, session_id: str, job: Job) -> bool:
-        """Queue a job; False if too many are waiting. The caller holds the guard."""
+        """Queue a job; False if too many are waiting, or no thread can be started. The caller holds the guard."""
         if len(self._jobs) >= WAITING_MAX:
             return False
         if not self._is_working():
             self._running = None
             worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-            worker.start()  # It waits for the guard.
+            try:
+                worker.start()  # It waits for the guard.
+            except RuntimeError:
+                return False
             self._worker = self._last = worker
         self._jobs[session_id] = job
         return True
@@ -150,10 +152,9 @@ class ReadAhead(SessionQueue[list[Message]]):
     thread_name = "refold-read-ahead"
 
     def ask(self, session_id: str, messages: Sequence[Message]) -> bool:
-        """Queue messages; False if others of this session, or too many sessions, are waiting, or no thread is left."""
-        with self._guard, suppress(RuntimeError):
+        """Queue messages; False if others of this session, or too many sessions, are waiting."""
+        with self._guard:
             return not self._waits(session_id) and self._add(session_id, list(messages))
-        return False
 
     def _do(self, session_id: str, job: list[Message]) -> bool:  # noqa: ARG002 - the messages say it all
         try:
