@@ -23,7 +23,8 @@ from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.ground import Ground
 from refold.stages.prompts import write_archive_prompt, write_facts_prompt
 from refold.stages.summarise import Answer, find_rejection
-from refold.stages.verify import Voices, find_wrong, verify_words
+from refold.stages.verify import find_wrong, verify_words
+from refold.stages.voices import Voices
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"

@@ -24,10 +24,7 @@ def test_tool_text_is_cut_from_the_middle_out_only_as_far_as_it_must() -> None:
     messages = parse(working(10, lines=40))
     whole = write_record(messages, language="en", chars_max=1_000_000)
     sizes = [COUNT(whole) + 1, COUNT(whole) * 95 // 100, COUNT(whole) * 6 // 10, COUNT(whole) * 2 // 10]
-    records = [
-        fit_record(messages, language="en", chars_max=10**6, tool_chars_max=2_000, tokens_max=size, count=COUNT)
-        for size in sizes
-    ]
+    records = [fit_record(messages, PromptRoom(2_000, 10**6, size, COUNT), language="en") for size in sizes]
     assert records[0] == whole
     for record, size in zip(records, sizes, strict=True):
         assert COUNT(record) <= size
@@ -40,7 +37,7 @@ def test_tool_text_is_cut_from_the_middle_out_only_as_far_as_it_must() -> None:
 @pytest.mark.parametrize("tokens_max", [200, 500, 2_000])
 def test_words_alone_are_cut_as_well_if_they_are_too_many(tokens_max: int) -> None:
     messages = parse(chatting(600, "zh"))
-    record = fit_record(messages, language="zh", chars_max=10**6, tool_chars_max=0, tokens_max=tokens_max, count=COUNT)
+    record = fit_record(messages, PromptRoom(0, 10**6, tokens_max, COUNT), language="zh")
     assert COUNT(record) <= max(tokens_max, 250)
 
 

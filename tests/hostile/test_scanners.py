@@ -23,7 +23,8 @@ from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
-from refold.stages.verify import Voices, verify_words
+from refold.stages.verify import verify_words
+from refold.stages.voices import Voices
 from tests.hostile.patterns import find_growth
 
 TEXTS: dict[str, Callable[[int], str]] = {

@@ -14,7 +14,7 @@ from refold.conversation.message import Message, Part
 from refold.errors import ConfigError
 from refold.stages.densify import Densify, densify_text, expand_text, find_blocks
 from refold.stages.densify.cells import dump, parse
-from refold.stages.densify.document import read_block, write_document, write_lines
+from refold.stages.densify.stage import read_block, write_document, write_lines
 from tests.stages.sessions import propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"

@@ -38,7 +38,7 @@ def test_what_the_summary_says_already_is_not_said_twice() -> None:
 
 
 def test_without_headings_the_asks_follow_the_words_and_the_room_is_kept() -> None:
-    added = add_missing("Small talk.", span_of(*ASKED), len, tokens_max=40, with_headings=False)
+    added = add_missing("Small talk.", span_of(*ASKED), len, tokens_max=40, layout=None)
     assert added.text == "Small talk.\nU> Book the 7:30 train to Lyon."
 
 

@@ -16,7 +16,7 @@ from refold.conversation import because
 from refold.conversation.message import Part, is_trajectory, mark, message_handle
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, View, amend
-from refold.stages.stage import Goal, When, count_part, drop_part, items_of, next_level, seen_part
+from refold.stages.stage import Goal, When, count_part, drop_part, items_of, replace_part, seen_part
 from refold.stages.truncate import OutputText, Truncate
 from refold.stages.window import fold_units
 
@@ -117,17 +117,8 @@ class Clamp:
         if piece not in sources:
             sources[piece] = OutputText(original.text, original.name, is_cut_again=True)
         text = _Cutter(view, original, handle, sources[piece]).shorten(tokens, size)
-        return Edit(
-            kind="replace",
-            stage=self.name,
-            covers=(item.message.id,),
-            part=piece.part,
-            text=text,
-            reason=because.PIECE_TOO_LARGE(tokens=piece.tokens),
-            level=next_level(item, piece.part),
-            tokens_before=piece.tokens,
-            tokens_after=view.lens.count_text(text),
-        )
+        reason = because.PIECE_TOO_LARGE(tokens=piece.tokens)
+        return replace_part(item, piece.part, text, view=view, stage=self.name, reason=reason)
 
     def _drop_thinking(self, view: View) -> list[Edit]:
         edits: list[Edit] = []

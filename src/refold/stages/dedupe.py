@@ -19,7 +19,7 @@ from refold.conversation.reason import Language
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
-from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and last difference that are compared; others are only counted.
 _DIFF_LINE_CHARS = 300
@@ -45,14 +45,7 @@ class Dedupe:
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the pointers, oldest first, until the target would be met."""
-        edits: list[Edit] = []
-        left = view.tokens - goal.target
-        for edit in self._point_copies(view, goal.language):
-            if left <= 0 and not goal.force:
-                break
-            edits.append(edit)
-            left -= edit.tokens_freed
-        return edits
+        return take_until_met(view, goal, self._point_copies(view, goal.language))
 
     def _point_copies(self, view: View, language: Language) -> list[Edit]:
         """Walk from the newest result to the oldest, so that every pointer names a copy that stays."""

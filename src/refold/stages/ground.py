@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 from refold.conversation.message import Message
 from refold.patterns import lazy_regex
@@ -65,7 +64,8 @@ def find_claims(text: str) -> list[str]:
         if _LETTER.search(word) or is_number(word):
             found[word] = None
     for run in _RUN.findall(plain):
-        for word in _split_run(run):
+        for piece in [run] if "://" in run or "::" in run else _JOINT.split(run):
+            word = trim(piece)
             if is_claim(word):
                 found[word] = None
     return list(found)
@@ -75,14 +75,6 @@ def trim(word: str) -> str:
     """Return a word without the punctuation around it; the dashes of an option and the root of a path stay."""
     right = word.rstrip(_EDGES_RIGHT)
     return right if _FLAG.fullmatch(right) else right.lstrip(_EDGES_LEFT)
-
-
-def _split_run(run: str) -> list[str]:
-    if "://" in run or "::" in run:
-        return [trim(run)]
-    if "=" in run or ":" in run or "&" in run:
-        return [trim(piece) for piece in _JOINT.split(run)]
-    return [trim(run)]
 
 
 def is_number(word: str) -> bool:
@@ -120,7 +112,6 @@ TRIES_MAX = 5_000
 QUOTE_TRIES_MAX = 50_000
 _INNER = lazy_regex(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
 _SPOKEN = lazy_regex(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
-Voice = Literal["user", "assistant"]
 _PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
 # Where a clause begins and ends, and what may be between that and its first and last word.
 _BORDERS = "\n.!?;:,…。！？；：，、—"
@@ -150,14 +141,6 @@ class Ground:
         self._plain: str | None = None
         self._known: dict[str, bool] = {}
         self._tries = QUOTE_TRIES_MAX
-
-    @classmethod
-    def of_voice(cls, messages: Iterable[Message], voice: Voice, also: Iterable[str] = ()) -> Ground:
-        """Return what one side said."""
-        said = [
-            part.text for message in messages if message.role == voice for part in message.parts if part.kind == "text"
-        ]
-        return cls([*said, *also])
 
     @classmethod
     def of_messages(cls, messages: Iterable[Message], also: Iterable[str] = ()) -> Ground:
@@ -197,9 +180,7 @@ class Ground:
         if is_number(claim):
             bare = claim.strip("$#~%+-")
             return _finds(self._text, bare, _is_whole_number) or _finds(self._joined, bare, _is_whole_number)
-        if _finds(self._text, claim, _is_whole_word):
-            return True
-        if self._joined and _finds(self._joined, claim, _is_whole_word):
+        if any(_finds(text, claim, _is_whole_word) for text in (self._text, self._joined)):
             return True
         if _PRODUCT.fullmatch(claim):
             # GitHub for github is a spelling, not an invention; names from code must match letter for letter.

@@ -29,7 +29,7 @@ from refold.stages.gist import (
     first_line,
     read_json,
 )
-from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part, take_until_met
 from refold.tokens.images import decode_head, read_size
 
 # Kinds of values that a later step is most likely to use again. Measured: see docs/reference/stages/mask.md.
@@ -64,24 +64,18 @@ class Mask:
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return replacements, oldest first, until the target would be met."""
-        edits: list[Edit] = []
-        writer = _Writer(self, view, goal.language)
-        left = view.tokens - goal.target
+        return take_until_met(view, goal, self._mask_parts(view, goal.language))
+
+    def _mask_parts(self, view: View, language: Language) -> Iterator[Edit | None]:
+        writer = _Writer(self, view, language)
+        reason = because.OLD_OBSERVATION()
         for at in range(self._find_border(view)):
             item = view.items[at]
             if item.is_fold or at in view.protected:
                 continue
             for index in range(len(item.message.parts)):
-                if left <= 0 and not goal.force:
-                    return edits
-                text = writer.write(at, index)
-                edit = text and replace_part(
-                    item, index, text, view=view, stage=self.name, reason=because.OLD_OBSERVATION()
-                )
-                if edit:
-                    edits.append(edit)
-                    left -= edit.tokens_freed
-        return edits
+                if text := writer.write(at, index):
+                    yield replace_part(item, index, text, view=view, stage=self.name, reason=reason)
 
     def _find_border(self, view: View) -> int:
         """Return the first index that is not masked."""

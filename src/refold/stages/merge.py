@@ -19,7 +19,7 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Edit, Item, View
 from refold.stages.extract.words import split_sentences
 from refold.stages.gist import describe_size
-from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+")
@@ -53,17 +53,14 @@ class Merge:
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the pointers, oldest first, until the target would be met."""
-        edits: list[Edit] = []
-        left = view.tokens - goal.target
-        for older, newer in self._find_pairs(view):
-            if left <= 0 and not goal.force:
-                break
-            text = _describe(older, newer, goal.language)
-            edit = replace_part(older.item, 0, text, view=view, stage=self.name, reason=because.NEWER_MESSAGE())
-            if edit is not None:
-                edits.append(edit)
-                left -= edit.tokens_freed
-        return edits
+        reason = because.NEWER_MESSAGE()
+        pointers = (
+            replace_part(
+                older.item, 0, _describe(older, newer, goal.language), view=view, stage=self.name, reason=reason
+            )
+            for older, newer in self._find_pairs(view)
+        )
+        return take_until_met(view, goal, pointers)
 
     def _find_pairs(self, view: View) -> list[tuple[_Plain, _Plain]]:
         """Return each message to merge and the newer one it points to, oldest first; the newer one is never merged."""

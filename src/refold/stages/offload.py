@@ -20,7 +20,7 @@ from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Edit, View
 from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
-from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
 
 _LINE = re.compile(r"Tool result is at: (\S+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
@@ -60,18 +60,10 @@ class Offload:
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return replacements, oldest first, until the target would be met."""
-        edits: list[Edit] = []
-        left = view.tokens - goal.target
         large = [seen for seen in find_observations(view) if len(seen.result.text) >= self.chars_min]
         # Results offloaded earlier count, too: otherwise "the oldest half" would reach the newest ones call by call.
-        for seen in large[: math.ceil(self.share * len(large))]:
-            if left <= 0 and not goal.force:
-                break
-            edit = self._offload(view, seen, goal.language)
-            if edit is not None:
-                edits.append(edit)
-                left -= edit.tokens_freed
-        return edits
+        oldest = large[: math.ceil(self.share * len(large))]
+        return take_until_met(view, goal, (self._offload(view, seen, goal.language) for seen in oldest))
 
     def _offload(self, view: View, seen: Observation, language: Language) -> Edit | None:
         shown = seen_part(seen.item, seen.part)

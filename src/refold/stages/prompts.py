@@ -7,7 +7,8 @@ limits, so that a prompt always fits the model that reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from refold.conversation.message import Message
@@ -130,22 +131,18 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """The required content of a summary. ``custom`` replaces the wording; ``with_facts`` requests facts, too.
-
-    Without ``needs_headings`` an answer that has none is accepted.
-    """
+    """The required content of a summary. ``custom`` replaces the wording; ``with_facts`` requests facts, too."""
 
     style: PromptStyle = "note"
     tokens_max: int = 1_000
     chars_max: int = 0
     custom: str = ""
     with_facts: bool = False
-    needs_headings: bool = True
 
     @property
     def headings(self) -> tuple[str, ...]:
         """The headings an answer must use, in every language; none for a custom prompt or a style without them."""
-        if self.custom or not self.needs_headings or self.style not in ("note", "sections"):
+        if self.custom or self.style not in ("note", "sections"):
             return ()
         layouts = (NOTE_HEADINGS, HEADINGS) if self.style == "note" else (HEADINGS,)
         return tuple(name for layout in layouts for names in layout.values() for name in names.values())
@@ -178,6 +175,21 @@ CUTS = (0.0, 0.1, 0.2, 0.5, 1.0)
 Restored = Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class PromptRoom:
+    """The limits of a prompt: characters of each tool text and of the record, tokens of the whole."""
+
+    tool_chars_max: int = 2_000
+    chars_max: int = 200_000
+    tokens_max: int = 0
+    count: Callable[[str], int] = field(default=len)
+
+    def holds(self, text: str) -> bool:
+        """Tell whether a text has at most ``tokens_max`` tokens."""
+        # A text that is far too long need not be counted.
+        return len(text) <= self.tokens_max * 24 and self.count(text) <= self.tokens_max
+
+
 def write_record(
     messages: Sequence[Message],
     *,
@@ -196,43 +208,23 @@ def write_record(
 
 
 def fit_record(
-    messages: Sequence[Message],
-    *,
-    language: Language,
-    chars_max: int,
-    tool_chars_max: int,
-    tokens_max: int,
-    count: Callable[[str], int],
-    restored: Restored | None = None,
+    messages: Sequence[Message], room: PromptRoom, *, language: Language, restored: Restored | None = None
 ) -> str:
-    """Return the record with as much tool text as fits ``tokens_max``: nothing cut, then 10, 20, 50, 100%."""
+    """Return the record with as much tool text as fits the room: nothing cut, then 10, 20, 50, 100%."""
+    write = partial(write_record, messages, language=language, tool_chars_max=room.tool_chars_max, restored=restored)
     record = ""
     for cut in CUTS:
-        record = write_record(
-            messages,
-            language=language,
-            chars_max=chars_max,
-            tool_chars_max=tool_chars_max,
-            tool_share=1 - cut,
-            restored=restored,
-        )
-        if not tokens_max or _fits(record, tokens_max, count):
+        record = write(chars_max=room.chars_max, tool_share=1 - cut)
+        if not room.tokens_max or room.holds(record):
             return record
     # Even without tool text it is too long: keep head and tail of the whole. Each round keeps less, so this ends.
-    chars = min(len(record), tokens_max * 4)
+    chars = min(len(record), room.tokens_max * 4)
     while chars > 40:
-        record = write_record(
-            messages, language=language, chars_max=chars, tool_chars_max=tool_chars_max, tool_share=0, restored=restored
-        )
-        if _fits(record, tokens_max, count):
+        record = write(chars_max=chars, tool_share=0)
+        if room.holds(record):
             break
         chars = chars * 2 // 3
     return record
-
-
-def _fits(text: str, tokens_max: int, count: Callable[[str], int]) -> bool:
-    # A text that is far too long need not be counted.
-    return len(text) <= tokens_max * 24 and count(text) <= tokens_max
 
 
 def cut_middle(text: str, chars_max: int) -> str:
@@ -295,16 +287,6 @@ class Question:
     demands: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRoom:
-    """The limits of a prompt: characters of each tool text and of the record, tokens of the whole."""
-
-    tool_chars_max: int = 2_000
-    chars_max: int = 200_000
-    tokens_max: int = 0
-    count: Callable[[str], int] = field(default=len)
-
-
 def write_question(
     messages: Sequence[Message],
     previous: Sequence[FoldRecord],
@@ -331,17 +313,7 @@ def write_question(
             shortened = cut_middle(shortened, int(room.tokens_max * EARLIER_SHARE * 2))
         blocks.append(f"{_EARLIER[language]}\n{neutralise(shortened)}\n{_EARLIER_END[language]}")
     left = max(1, room.tokens_max - room.count("\n\n".join(blocks)) - 8) if room.tokens_max else 0
-    blocks.append(
-        fit_record(
-            messages,
-            language=language,
-            chars_max=room.chars_max,
-            tool_chars_max=room.tool_chars_max,
-            tokens_max=left,
-            count=room.count,
-            restored=restored,
-        )
-    )
+    blocks.append(fit_record(messages, replace(room, tokens_max=left), language=language, restored=restored))
     return Question("\n\n".join(blocks), asked)
 
 
@@ -350,16 +322,6 @@ def write_repair(question: Question, reason: str, language: Language) -> str:
     return f"{question.prompt}\n\n{_REPAIR[language].format(reason=neutralise(reason))}"
 
 
-_SUMMARY = {
-    "en": (
-        "Sum up the conversation below in three to five sentences, in the third person and without judging. Keep every "
-        "decision, agreement and open task, and what the user needs and prefers. Answer with the summary only."
-    ),
-    "zh": (
-        "请把下面的对话概括成三到五句话，用第三人称客观叙述。决定、约定和未完成的事项都要保留，"
-        "用户的需求和偏好也要保留。只输出摘要本身。"
-    ),
-}
 _FACTS_ALONE = {
     "en": (
         "List the key facts of the conversation below, one on each line, nothing else: what the user likes or is used "
@@ -375,7 +337,8 @@ _ARCHIVE_CHARS_MAX = 200_000
 
 def write_archive_prompt(messages: Sequence[Message], *, language: Language) -> str:
     """Return the question for a summary of three to five sentences."""
-    return f"{_SUMMARY[language]}\n\n{write_record(messages, language=language, chars_max=_ARCHIVE_CHARS_MAX)}"
+    record = write_record(messages, language=language, chars_max=_ARCHIVE_CHARS_MAX)
+    return f"{write_demands(Demands('archive'), language)}\n\n{record}"
 
 
 def write_facts_prompt(messages: Sequence[Message], *, language: Language) -> str:

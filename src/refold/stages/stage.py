@@ -163,6 +163,20 @@ def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason |
     )
 
 
+def take_until_met(view: View, goal: Goal, edits: Iterable[Edit | None]) -> list[Edit]:
+    """Return the edits in order up to the one that meets the target; with ``force`` all of them."""
+    taken: list[Edit] = []
+    left = view.tokens - goal.target
+    for edit in edits if left > 0 or goal.force else ():
+        if edit is None:
+            continue
+        taken.append(edit)
+        left -= edit.tokens_freed
+        if left <= 0 and not goal.force:
+            break
+    return taken
+
+
 def seen_part(item: Item, part: int) -> Part | None:
     """Return a part of the original as the model sees it now: None if an edit dropped it."""
     edit = item.edited_parts().get(part)
@@ -256,22 +270,18 @@ class OutputStage(ABC):
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the edits of every output in view that nothing protects."""
-        return self.speak(goal.language)._propose(view)
-
-    def _propose(self, view: View) -> list[Edit]:
-        edits: list[Edit] = []
+        stage = self.speak(goal.language)
+        edits: list[Edit | None] = []
         for at, item in enumerate(view.items):
             if item.is_fold or at in view.protected:
                 continue
             for number in range(len(item.message.parts)):
                 part = self._find_part(item, number)
-                text = None if part is None else self._rewrite(item.message, number, part)
-                if part is None or text is None:
-                    continue
-                reason = self.write_reason(len(part.text), len(text))
-                edit = replace_part(item, number, text, view=view, stage=self.name, reason=reason)
-                edits += [edit] if edit else []
-        return edits
+                text = None if part is None else stage._rewrite(item.message, number, part)
+                if part is not None and text is not None:
+                    reason = self.write_reason(len(part.text), len(text))
+                    edits.append(replace_part(item, number, text, view=view, stage=self.name, reason=reason))
+        return [edit for edit in edits if edit is not None]
 
     def _find_part(self, item: Item, number: int) -> Part | None:
         """Return the part to work on, as it is seen now; None if it is not to be touched."""

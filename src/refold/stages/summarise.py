@@ -22,7 +22,8 @@ from refold.stages.extract.words import shorten_words
 from refold.stages.ground import Ground
 from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, PromptRoom, Question, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
-from refold.stages.verify import Dropped, Voices, add_missing, find_wrong, verify_words
+from refold.stages.verify import Dropped, add_missing, find_wrong, verify_words
+from refold.stages.voices import Voices
 
 ROUNDS_MAX = 2
 # If more sentences than this share are invented, the rest is not trusted either.
@@ -95,8 +96,7 @@ class SummaryRequest:
                 break
             # A model that was asked twice may write no headings; without a summary there would be no compression.
             is_last_chance = bool(reasons) and demands.style == "sections"
-            judged = replace(self, demands=replace(demands, needs_headings=not is_last_chance))
-            told = judged.judge(reply, question, ground)
+            told = self.judge(reply, question, ground, () if is_last_chance else demands.headings)
             if not told.failure:
                 again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
                 return replace(told, notes=(*again, *told.notes))
@@ -104,7 +104,7 @@ class SummaryRequest:
         first, *later = reasons
         return Told(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
 
-    def judge(self, reply: Reply, question: Question, ground: Ground) -> Told:
+    def judge(self, reply: Reply, question: Question, ground: Ground, headings: Sequence[str]) -> Told:
         """Return the verified part of an answer; ``failure`` says why none of it can be used."""
         source, demands, count = self.source, self.demands, self.view.lens.count_text
         if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
@@ -118,7 +118,7 @@ class SummaryRequest:
                 demands=question.demands,
                 tokens=count(words),
                 source_tokens=sum(item.tokens for item in source.items),
-                headings=demands.headings,
+                headings=headings,
             )
         )
         if rejection:
@@ -133,8 +133,8 @@ class SummaryRequest:
             text = shorten_words(text, demands.chars_max)
             notes.append(because.CUT_TO(chars=demands.chars_max))
         room = max(120, int(demands.tokens_max * ADDED_SHARE))
-        span, layout, with_headings = source.read_span(self.goal), demands.layout, bool(demands.headings)
-        added = add_missing(text, span, count, tokens_max=room, with_headings=with_headings, layout=layout)
+        layout = demands.layout if headings else None
+        added = add_missing(text, source.read_span(self.goal), count, tokens_max=room, layout=layout)
         if added.pending:
             notes.append(because.ASKS_ADDED(asks=added.pending))
         if added.rules:

@@ -17,7 +17,7 @@ from refold.conversation.reason import Language, Reason, detect_language
 from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
-from refold.stages.stage import OutputStage, When
+from refold.stages.stage import OutputStage, When, check_options
 
 _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5
@@ -102,9 +102,7 @@ class Truncate(OutputStage):
                     value=value,
                     least=least,
                 )
-        if self.landmarks_max < 0:
-            setting = "truncate.landmarks_max"
-            raise ConfigError("{setting} is {value}; give 0 or more", setting=setting, value=self.landmarks_max)
+        check_options(self)
         if self.language not in ("auto", "en", "zh"):
             setting = "truncate.language"
             raise ConfigError("{setting} is {value!r}; give auto, en or zh", setting=setting, value=self.language)
@@ -202,29 +200,11 @@ def _find_head(text: str, room: Room) -> int:
 
 def _find_tail(text: str, room: Room) -> int:
     """Return where the longest tail within the room begins; after a line break if possible."""
-    size = len(text)
-    limit = max(1, min(room.chars, room.bytes))
-    start = max(0, size - limit)
+    # One more character shows whether a line break comes before the tail.
+    turned = text[-max(1, min(room.chars, room.bytes)) - 1 :][::-1]
     # A line break at the very end closes the last line; it opens no new one.
-    at = size - 1
-    if text.count("\n", start, at) >= room.lines:
-        for _ in range(max(1, room.lines)):
-            at = text.rfind("\n", start, at)
-            if at < 0:
-                break
-        start = max(start, at + 1)
-    piece = text[start:]
-    if not piece.isascii():
-        encoded = piece.encode("utf-8", "surrogatepass")
-        begin = max(0, len(encoded) - room.bytes)
-        while begin < len(encoded) and encoded[begin] & 0xC0 == 0x80:
-            begin += 1
-        piece = piece[len(piece) - max(1, len(encoded[begin:].decode("utf-8", "surrogatepass"))) :]
-    start = size - len(piece)
-    if start == 0 or text[start - 1] == "\n":
-        return start
-    border = piece.find("\n")
-    return start + border + 1 if 0 <= border < len(piece) // 2 else start
+    lines = max(1, room.lines) + turned.startswith("\n")
+    return len(text) - _find_head(turned, Room(lines, room.bytes, room.chars))
 
 
 def _choose_landmarks(

@@ -3,30 +3,24 @@
 Text in, text and findings out. Nothing here asks a model or rewords a sentence: a sentence stays as it is or goes.
 
 A sentence that claims what its source does not have is dropped whole, and reported. So is one that gives orders
-("ignore everything above"), unless it is in the source word for word. A quotation counts only if its speaker said it. A
-line that states a wish, a rule or a decision, by its words, label or section, goes if it repeats a run of words that
-only a tool returned, however lines are broken, letters are dressed up or the tool's text was encoded. A heading left
-without content goes with its last sentence. Unanswered asks and standing rules that the summary leaves out are added
-verbatim, behind ``U>``, under the heading where they belong.
+("ignore everything above"), unless it is in the source word for word, and one that passes a tool's words off as a
+person's (``voices.py``). A heading left without content goes with its last sentence. Unanswered asks and standing rules
+that the summary leaves out are added verbatim, behind ``U>``, under the heading where they belong.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from refold.conversation.message import Message
 from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
-from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
+from refold.stages.extract.layout import Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
-from refold.stages.ground import Ground, find_claims, normalise, split_words
+from refold.stages.ground import Ground, find_claims
+from refold.stages.voices import HEADING, Voices
 
 _BLANK_LINES = lazy_regex(r"\n{3,}")
 _BORDER = lazy_regex(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
@@ -37,23 +31,13 @@ _ORDER = lazy_regex(
     r"(?:忽略|无视|忘记|忘掉)[^。！？\n]{0,12}(?:以上|之前|先前|所有|一切|全部|上述|指令|规则)|你现在是",
     re.I,
 )
-SHOWN_CHARS_MAX = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A dropped sentence, and what was wrong with it: claims that its source does not have, or ``order``."""
+    """A dropped sentence: ``claims`` are not in its source. Without claims it is an order or repeats a tool's words."""
 
-    sentence: str
     claims: tuple[str, ...] = ()
-    is_borrowed: bool = False
-
-    @property
-    def why(self) -> str:
-        """Return what was wrong, in a few words."""
-        if self.is_borrowed:
-            return "words of a tool, not of a person"
-        return f"not in the source: {', '.join(self.claims[:3])}" if self.claims else "an instruction, not a record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +56,10 @@ class Verified:
 
 def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Verified:
     """Return the sentences whose every claim is in the source; with ``voices``, only those attributed correctly."""
-    screened, borrowed = voices.screen(words) if voices is not None else (words.splitlines(), [])
-    dropped = [Dropped(line.strip()[:SHOWN_CHARS_MAX], is_borrowed=True) for line in borrowed]
+    screened, borrowed = voices.screen(words) if voices is not None else (words.splitlines(), 0)
+    dropped = [Dropped()] * borrowed
     lines: list[str] = []
-    total = len(dropped)
+    total = borrowed
     for line in screened:
         if not line.strip():
             lines.append("")
@@ -95,14 +79,9 @@ def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
         return ("", [wrong], 1) if wrong else (line.rstrip(), [], 0)
     lead, body = _LEAD.match(line).groups()  # type: ignore[union-attr]
     sentences = [piece for piece in _BORDER.split(body) if piece.strip()]
-    kept: list[str] = []
-    gone: list[Dropped] = []
-    for sentence in sentences:
-        wrong = find_wrong(sentence, ground)
-        if wrong is None:
-            kept.append(sentence)
-        else:
-            gone.append(wrong)
+    judged = [(sentence, find_wrong(sentence, ground)) for sentence in sentences]
+    kept = [sentence for sentence, wrong in judged if wrong is None]
+    gone = [wrong for _, wrong in judged if wrong is not None]
     if not gone:
         return line.rstrip(), [], len(sentences)
     glue = "" if body and not body.isascii() and "。" in body else " "
@@ -112,11 +91,8 @@ def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
 def find_wrong(sentence: str, ground: Ground) -> Dropped | None:
     """Return what is wrong with a sentence, or None."""
     invented = tuple(claim for claim in find_claims(sentence) if not ground.has(claim))
-    if invented:
-        return Dropped(sentence.strip()[:SHOWN_CHARS_MAX], invented)
-    if _ORDER.search(sentence) and not ground.has_text(sentence.strip()):
-        return Dropped(sentence.strip()[:SHOWN_CHARS_MAX])
-    return None
+    is_order = _ORDER.search(sentence) is not None and not ground.has_text(sentence.strip())
+    return Dropped(invented) if invented or is_order else None
 
 
 def _drop_bare_headings(lines: list[str]) -> str:
@@ -133,8 +109,8 @@ def _drop_bare_headings(lines: list[str]) -> str:
 RULES_MAX = 12
 OLD_ASK_CHARS = 240
 PENDING_MAX = 6
-# The summary must contain this much of a request to cover it.
-TOLD_CHARS = 80
+# A summary that contains this much of a request covers it.
+COVERED_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +123,22 @@ class Added:
 
 
 def add_missing(
-    words: str,
-    span: Span,
-    count: Callable[[str], int],
-    *,
-    tokens_max: int,
-    with_headings: bool = True,
-    layout: Layout = "note",
+    words: str, span: Span, count: Callable[[str], int], *, tokens_max: int, layout: Layout | None = "note"
 ) -> Added:
-    """Add open asks and standing rules that the words do not have, newest first, within ``tokens_max``."""
+    """Add open asks and standing rules that the words do not have, newest first, within ``tokens_max``.
+
+    They go under the headings of ``layout``; without a layout to the end.
+    """
     room = tokens_max
     taken: dict[Topic, list[str]] = {}
-    topics: tuple[tuple[Topic, list[Saying], int], ...] = (
+    topics: tuple[tuple[Topic, Sequence[Saying], int], ...] = (
         # In a chat the visible answer shows what was asked; a task may take many more steps.
-        (span.ask_topic, [] if span.ask_topic == "happened" else _pick(span.pending, PENDING_MAX), PENDING_CHARS),
-        ("rule", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
+        (span.ask_topic, () if span.ask_topic == "happened" else span.pending[: -PENDING_MAX - 1 : -1], PENDING_CHARS),
+        ("rule", span.rules[: -RULES_MAX - 1 : -1], RULE_CHARS_MAX),
     )
     for topic, sayings, chars in topics:
         for age, saying in enumerate(sayings):
-            if is_told(words, saying.text):
+            if _covers(words, saying.text):
                 continue
             line = quote(saying, chars if not age else min(chars, OLD_ASK_CHARS), span.language)
             cost = count(f"{line}\n")
@@ -174,19 +147,15 @@ def add_missing(
                 taken.setdefault(topic, []).insert(0, line)
     text = words
     for topic, lines in taken.items():
-        names = heading_of(topic, layout) if with_headings else {}
+        names = heading_of(topic, layout) if layout else {}
         text = _put(text, names, lines, span.language)
     return Added(text, len(taken.get(span.ask_topic, ())), len(taken.get("rule", ())))
 
 
-def is_told(words: str, text: str) -> bool:
+def _covers(words: str, text: str) -> bool:
     """Tell whether a summary has the beginning of a text."""
-    opening = " ".join(text.split())[:TOLD_CHARS]
+    opening = " ".join(text.split())[:COVERED_CHARS]
     return not opening or opening in " ".join(words.split())
-
-
-def _pick(sayings: Sequence[Saying], most: int) -> list[Saying]:
-    return list(reversed(sayings))[:most]
 
 
 def _put(words: str, names: Mapping[Language, str], lines: Sequence[str], language: Language) -> str:
@@ -203,235 +172,3 @@ def _put(words: str, names: Mapping[Language, str], lines: Sequence[str], langua
     while stop > start + 1 and not rows[stop - 1].strip():
         stop -= 1
     return "\n".join([*rows[:stop], added, *rows[stop:]])
-
-
-# Who said what, and what only a tool returned.
-
-# This many equal words in a row are no coincidence; nine Chinese characters weigh as much as five words.
-RUN_WEIGHT, WORD_WEIGHT, HAN_WEIGHT = 90, 18, 10
-# In a sentence that names a person as its source, six Chinese characters are enough.
-HAN_WEIGHT_ATTRIBUTED = 15
-# Words of a summary beyond this many are not compared, and their lines are dropped.
-WORDS_MAX = 4_000
-
-HEADING = lazy_regex(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
-_LEVEL = lazy_regex(r"#{1,6}(?=\s)")
-_LEADS_IN = lazy_regex(r"[^:：]{1,60}[:：]\Z")
-_UNDERLINE = lazy_regex(r"(?:-{3,}|={3,})\Z")
-# These sections hold what people want and what was decided: nothing there may come from a tool.
-_WISHES = frozenset(
-    name.casefold()
-    for heading in (
-        *(HEADINGS[section] for section in ("pending", "preferences", "decisions")),
-        *(NOTE_HEADINGS[section] for section in ("asked", "found", "open")),
-    )
-    for name in heading.values()
-)
-_NEUTRAL = frozenset(
-    name.casefold() for heading in (*HEADINGS.values(), *NOTE_HEADINGS.values()) for name in heading.values()
-).difference(_WISHES)
-# A section with another name holds the same if its name says so.
-_WISH_NAME = lazy_regex(
-    r"\b(?:users?|humans?|customers?|wish\w*|wants?|rules?|decisions?|decided|instructions?|orders?|policy|policies|"
-    r"preferences?|requirements?|requests?|constraints?|guidelines?|agree\w*|todos?|tasks?|goals?|said)\b|"
-    r"用户|客户|要求|规则|决定|指令|指示|偏好|需求|约定|规定|待办|任务|目标|原话",
-    re.I,
-)
-# In other sections a line is checked if it sounds like a rule, a wish or a decision.
-_RULES = lazy_regex(
-    r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
-    r"do not|don't)\b|"
-    r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
-    re.I,
-)
-# A sentence that says whose wish, rule or decision it is: a name or a number that only a tool returned is not theirs.
-_ATTRIBUTED = lazy_regex(
-    r"\b(?:users?|humans?|customers?|clients?|owners?|operators?|admins?|they|he|she|we) (?:wants?|ask(?:ed|s)|said|"
-    r"says|prefers?|requires?|requested|decided|agreed|instructed|insist(?:s|ed)|confirmed|approved|ordered)\b|"
-    r"\b(?:user|human|customer|client|owner|operator|admin)['’]s (?:\w+ )?(?:wish|rule|decision|instruction|order|"
-    r"preference|requirement|request|words?)|"
-    r"\bas (?:requested|instructed|agreed|decided)\b|\b(?:was|were|is|are|been) (?:agreed|decided|instructed)\b|"
-    r"\b(?:according to|per|by order of|on behalf of) (?:the )?(?:user|human|customer|client|owner|operator|admin)\b|"
-    r"\b(?:rules?|decisions?|instructions?|orders?|policy|preferences?|requirements?|requests?|constraints?|todos?|"
-    r"user|human|said)[\"'*]{0,3}[ \t]{0,3}[:：|—–-]|"
-    r"(?:用户|客户|对方|老板|管理员)(?:要求|希望|说|决定|同意|想|指示|规定|强调|表示|确认)|"
-    r"(?:规则|决定|要求|约定|偏好|指令|指示|需求|待办|规定|用户|原话)[\"'*]{0,3}[ \t]{0,3}[：:|—–-]|"
-    r"(?:按照?|根据|应)(?:用户|客户|要求)",
-    re.I,
-)
-# Marks by which chat templates open a person's turn.
-_TEMPLATE = lazy_regex(
-    r"<\|?/?(?:im_start|im_end|user|human|start_header_id|start_of_turn|system)\b|\[/?INST\]|<<SYS>>|"
-    r"^\W{0,6}(?:human|user|instruction)s?[ \t]*[:：]|^\W{0,6}(?:用户|人类|指令)[ \t]*[:：]",
-    re.I,
-)
-# How a line names its speaker: as our records do, or in a form that could be taken for that.
-_SPEAKER = lazy_regex(
-    r"(?P<lead>[^\S\n]*(?:(?:[-*•>|]|\d{1,3}[.)])[^\S\n]*){0,4}\*{0,2})(?P<who>[UA])\*{0,2}[^\S\n]?(?:>|&gt;|›|»)\*{0,2}"
-    r"[^\S\n]*(?P<said>.*)\Z",
-    re.I | re.S,
-)
-_ITEM = lazy_regex(r"\s*(?:[-*•>|]|\d{1,3}[.)]|#{1,6}\s)")
-_ENCODED = lazy_regex(r"[A-Za-z0-9+/_-]{24,4000}={0,2}")
-_ESCAPED = lazy_regex(r"\\u([0-9a-fA-F]{4})")
-_PERCENT = lazy_regex(r"(?:%[0-9a-fA-F]{2})+")
-ENCODED_MAX = 400
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryLine:
-    """One line of a summary. ``is_claimed``: it states a wish, a rule or a decision. ``is_attributed``: of a person."""
-
-    text: str
-    is_claimed: bool = False
-    is_attributed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Voices:
-    """The source split by speaker: a quote counts only for its own speaker, and tools make no decisions."""
-
-    user: Ground
-    assistant: Ground
-    tool: Ground
-
-    @classmethod
-    def of_messages(cls, messages: Sequence[Message], asked: str = "") -> Voices:
-        """Return the voices of these messages; ``asked`` is what the user said before them."""
-        results = [part.text for one in messages for part in one.parts if part.kind in ("result", "media")]
-        return cls(
-            Ground.of_voice(messages, "user", (asked,)),
-            Ground.of_voice(messages, "assistant"),
-            Ground([*results, *(text for result in results for text in decode(result))]),
-        )
-
-    def screen(self, words: str) -> tuple[list[str], list[str]]:
-        """Return the lines of a summary without those that pass a tool's words off as a person's, and those."""
-        rows = self._read_rows(words.splitlines())
-        gone: set[int] = set()
-        block: list[int] = []
-        for at, row in enumerate([*rows, SummaryLine("")]):
-            if row.is_claimed:
-                block.append(at)
-            elif row.text.strip() or at == len(rows):
-                gone |= self._find_borrowed(rows, block)
-                block = []
-        kept = [row.text for at, row in enumerate(rows) if at not in gone]
-        return kept, [rows[at].text for at in sorted(gone)]
-
-    def is_borrowed(self, sentence: str, *, is_attributed: bool = False) -> bool:
-        """Tell whether a sentence repeats a run of words that only a tool ever returned.
-
-        If it names a person as its source, one name or number that only a tool returned is enough.
-        """
-        is_theirs = is_attributed or _ATTRIBUTED.search(sentence) is not None
-        return bool(self._find_borrowed([SummaryLine(sentence, True, is_theirs)], [0]))
-
-    def _read_rows(self, lines: Sequence[str]) -> list[SummaryLine]:
-        rows: list[SummaryLine] = []
-        wish_level = 0
-        is_wish = in_item = in_quote = False
-        first = 0
-        for at, line in enumerate(lines):
-            plain = normalise(line).strip()
-            below = lines[at + 1].strip() if at + 1 < len(lines) else ""
-            if not plain or HEADING.match(plain) or _LEADS_IN.match(plain) or _UNDERLINE.match(below):
-                if plain:
-                    is_wish, wish_level = _read_heading(plain, is_wish, wish_level)
-                rows.append(SummaryLine(line))
-                in_item = in_quote = False
-                continue
-            goes_on = in_item and not _ITEM.match(plain) and not _SPEAKER.match(plain)
-            row, in_quote = self._read_line(line, in_quote and goes_on)
-            if is_wish and not in_quote:
-                row = replace(row, is_claimed=True)
-            if not goes_on:
-                first = at
-            elif row.is_claimed != rows[-1].is_claimed and not in_quote:
-                # A sentence that runs over lines is judged as one; each line of it changes once at most.
-                if row.is_claimed:
-                    rows[first:] = [replace(one, is_claimed=True) for one in rows[first:]]
-                row = replace(row, is_claimed=True)
-            rows.append(row)
-            in_item = True
-        return rows
-
-    def _read_line(self, line: str, goes_on: bool) -> tuple[SummaryLine, bool]:
-        """Return a line as a row, and whether it is a quotation that holds; ``goes_on`` from the line before it."""
-        if goes_on:
-            said = line.strip()
-            return (
-                (SummaryLine(line), True) if self.user.has_sentence(said) else (SummaryLine(f"- {said}", True), False)
-            )
-        speaker = _SPEAKER.match(normalise(line))
-        if speaker:
-            who, said = speaker["who"].upper(), speaker["said"].strip()
-            if said and (self.user if who == "U" else self.assistant).has_sentence(said):
-                return SummaryLine(line if f"{who}> " in line else f"{who}> {said}"), True
-            return SummaryLine(f"{speaker['lead'].strip('*') or '- '}{said}" if said else "", True, True), False
-        is_attributed = _ATTRIBUTED.search(line) is not None
-        return SummaryLine(
-            line, is_attributed or bool(_RULES.search(line) or _TEMPLATE.search(line)), is_attributed
-        ), False
-
-    def _find_borrowed(self, rows: Sequence[SummaryLine], block: Sequence[int]) -> set[int]:
-        """Return which of these lines, read as one text, have something that only a tool returned."""
-        found = {
-            at
-            for at in block
-            if rows[at].is_attributed and any(self._is_of_tool(Ground.has, one) for one in find_claims(rows[at].text))
-        }
-        words = [(word, at) for at in block for word in split_words(rows[at].text)]
-        found.update(at for _, at in words[WORDS_MAX:])
-        han = HAN_WEIGHT_ATTRIBUTED if any(rows[at].is_attributed for at in block) else HAN_WEIGHT
-        weights = [WORD_WEIGHT if word.isascii() else han for word, _ in words[:WORDS_MAX]]
-        stop = weight = 0
-        for start, own in enumerate(weights):
-            while stop < len(weights) and weight < RUN_WEIGHT:
-                weight += weights[stop]
-                stop += 1
-            if weight < RUN_WEIGHT:
-                break
-            if self._is_of_tool(Ground.has_run, [word for word, _ in words[start:stop]]):
-                found.update(at for _, at in words[start:stop])
-            weight -= own
-        return found
-
-    def _is_of_tool(self, has: Callable[[Ground, Any], bool], piece: Any) -> bool:
-        return has(self.tool, piece) and not has(self.user, piece) and not has(self.assistant, piece)
-
-
-def _read_heading(line: str, is_wish: bool, wish_level: int) -> tuple[bool, int]:
-    """Return whether the lines below a heading are wishes, and the level of the heading that says so.
-
-    A heading within such a section, a bold line and a line that leads in do not end it, unless they are ours.
-    """
-    name = line.strip("#*:：- ").casefold()
-    marks = _LEVEL.match(line)
-    level = len(marks[0]) if marks else 0
-    if name in _WISHES or _WISH_NAME.search(name):
-        return True, level or wish_level or 6
-    if is_wish and name not in _NEUTRAL and (not level or level > wish_level):
-        return True, wish_level
-    return (False, 0) if level or name in _NEUTRAL else (is_wish, wish_level)
-
-
-def decode(text: str) -> Iterable[str]:
-    """Yield what a text says in the usual encodings, where a model could read it: escapes, entities, base64."""
-    if "\\u" in text:
-        yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-    if "&" in text:
-        yield html.unescape(text)
-    if "%" in text:
-        # Not urllib's ``unquote``: the core imports nothing that could reach a network.
-        yield _PERCENT.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), text)
-    for number, found in enumerate(_ENCODED.finditer(text)):
-        if number >= ENCODED_MAX:
-            return
-        body = found[0].rstrip("=").replace("-", "+").replace("_", "/")
-        try:
-            plain = base64.b64decode(body + "=" * (-len(body) % 4)).decode()
-        except (binascii.Error, ValueError):
-            continue
-        if plain.replace("\n", "").isprintable():
-            yield plain

@@ -76,22 +76,8 @@ def dump(value: Value) -> str:
     return "null" if value is None else "true" if value else "false"
 
 
-class Whole:
-    """A cell whose value does not follow its column's recipe."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-
-class Absent:
-    """The mark of a key that a row does not have: not null, not an empty string."""
-
-    __slots__ = ()
-
-
-ABSENT: Final = Absent()
+# The value of a key that a row does not have: not null, not an empty string.
+ABSENT: Final = object()
 SPLIT: Final = "|"
 ROW_AS_JSON: Final = "!"
 CELL_AS_JSON: Final = "="
@@ -102,7 +88,8 @@ _WORDS = {"true": True, "false": False, "null": None}
 # A bare string does not begin with a special character, and contains no separator of its level.
 _BARE = re.compile(r"[^\s|\"\[\]{}!&=][^|]*")
 _BARE_INSIDE = re.compile(r"[^\s|\"\[\]{}!&=,;][^|,;\[\]{}]*")
-_INSIDE_STOP = re.compile(r"[^|,;\[\]{}]*")
+_CELL = re.compile(r"[^|]*")
+_CELL_INSIDE = re.compile(r"[^|,;\[\]{}]*")
 _KEY = re.compile(r"[^\s|\"\[\]{}!@&=+,;:.#()][^|\"\[\]{}=+,;:.()\n]*")
 
 
@@ -137,32 +124,20 @@ def guard(json_text: str) -> str:
     return json_text.replace(SPLIT, "\\u007c") if SPLIT in json_text else json_text
 
 
-def read_leaf(text: str, *, typed: bool = False) -> Value:
-    """Read a whole cell back."""
-    if not text:
-        return ABSENT
-    if text[0] in '"[{':
-        return parse(text)
-    return text if typed else read_bare(text)
-
-
-def read_bare(text: str) -> Value:
-    """Read an unquoted value: a word, a number or a string."""
-    if text in _WORDS:
-        return _WORDS[text]
-    return Num(text) if _NUMBER.fullmatch(text) else text
-
-
-def read_leaf_at(text: str, at: int, *, typed: bool = False) -> tuple[Value, int]:
-    """Read a cell inside a list that begins here; return it and where it ends."""
-    if text[at] in '"[{':
+def read_leaf_at(text: str, at: int, *, inside: bool, typed: bool = False) -> tuple[Value, int]:
+    """Read the cell that begins here; return its value and where it ends."""
+    if text.startswith(('"', "[", "{"), at):
         return parse_at(text, at)
-    match = _INSIDE_STOP.match(text, at)
+    match = (_CELL_INSIDE if inside else _CELL).match(text, at)
     assert match is not None
-    bare = match[0]
+    bare, end = match[0], match.end()
     if not bare:
-        return ABSENT, at
-    return (bare if typed else read_bare(bare)), match.end()
+        return ABSENT, end
+    if typed:
+        return bare, end
+    if bare in _WORDS:
+        return _WORDS[bare], end
+    return (Num(bare) if _NUMBER.fullmatch(bare) else bare), end
 
 
 def write_key(key: str) -> str:

@@ -21,20 +21,16 @@ from refold.stages.densify.cells import (
     SPLIT,
     WORD,
     Value,
-    Whole,
     dump,
     guard,
-    parse,
     parse_at,
     quote,
-    read_bare,
-    read_leaf,
     read_leaf_at,
     write_key,
     write_leaf,
     write_string,
 )
-from refold.stages.densify.table import KEY, Column, Path, Recipe, Record, Table, cook, is_record
+from refold.stages.densify.table import KEY, Column, Path, Recipe, Record, Table, is_record
 
 _NAME = re.compile(r"[^|\"\[\]{}=+,;:.()\n]+")
 _INDEX = re.compile(r"#(\d{1,4})")
@@ -61,8 +57,10 @@ def _write_column(column: Column, *, inside: bool) -> str:
     if column.table is not None:
         opening, closing = "{}" if column.table.keyed else "[]"
         return f"{name}{opening}{write_columns(column.table, inside=True)}{closing}"
+    if column.prefix:
+        return f"{name}={guard(quote(column.prefix))}+"
     if column.recipe is not None:
-        return f"{name}={_write_recipe(column.recipe)}{'+' if column.has_rest else ''}"
+        return f"{name}={_write_recipe(column.recipe)}"
     if column.held:
         text = write_leaf(column.constant, inside=inside)
         # A bare @ would begin a recipe here.
@@ -75,10 +73,9 @@ def _write_path(path: Path) -> str:
 
 
 def _write_recipe(recipe: Recipe) -> str:
-    source = recipe.source
-    named = [] if source is None else [KEY if isinstance(source, str) else f"@{_write_path(source)}"]
+    source = KEY if isinstance(recipe.source, str) else f"@{_write_path(recipe.source)}"
     before, after = ([guard(quote(text))] if text else [] for text in (recipe.before, recipe.after))
-    return "+".join([*before, *named, *after])
+    return "+".join([*before, source, *after])
 
 
 def _read_list(text: str, at: int, closing: str, depth: int) -> tuple[list[Column], int]:
@@ -109,41 +106,27 @@ def _read_column(text: str, at: int, inside: bool, depth: int) -> tuple[Column, 
     if text.startswith(_TEXT, at):
         column.is_text = True
         return column, at + len(_TEXT)
-    if sign == "=":
-        value, end = _read_constant(text, at + 1, inside) if text[at + 1 : at + 2] != "@" else ("", at + 1)
-        if text[end : end + 1] in ("@", "+"):
-            column.recipe, column.has_rest, at = _read_recipe(text, at + 1)
-        else:
-            column.held, column.constant, at = True, value, end
+    if sign != "=":
+        return column, at
+    value, at = ("", at + 1) if text.startswith("@", at + 1) else read_leaf_at(text, at + 1, inside=inside)
+    is_joined = text.startswith("+", at)
+    at += is_joined
+    if text.startswith("@", at):
+        column.recipe, at = _read_recipe(value, text, at)
+    elif is_joined:
+        column.prefix = value
+    else:
+        column.held, column.constant = True, value
     return column, at
 
 
-def _read_recipe(text: str, at: int) -> tuple[Recipe, bool, int]:
-    """Read literals and one source, joined by ``+``; a trailing ``+`` means that the cell's text follows."""
-    around = ["", ""]
-    source: Path | str | None = None
-    while True:
-        if text[at : at + 1] == '"':
-            around[source is not None], at = parse_at(text, at)
-        elif text.startswith(KEY, at) and text[at + len(KEY) : at + len(KEY) + 1] in ("", "+", ",", SPLIT, "]", "}"):
-            source, at = KEY, at + len(KEY)
-        elif text[at : at + 1] == "@":
-            source, at = _read_path(text, at + 1)
-        else:
-            return Recipe(around[0], source, around[1]), True, at
-        if text[at : at + 1] != "+":
-            return Recipe(around[0], source, around[1]), False, at
-        at += 1
-
-
-def _read_constant(text: str, at: int, inside: bool) -> tuple[Value, int]:
-    if inside:
-        return read_leaf_at(text, at)
-    if text[at] in '"[{':
-        return parse_at(text, at)
-    end = text.find(SPLIT, at)
-    end = len(text) if end < 0 else end
-    return read_bare(text[at:end]), end
+def _read_recipe(before: str, text: str, at: int) -> tuple[Recipe, int]:
+    """Read the source of a recipe, which begins here, and the text after it."""
+    path, at = _read_path(text, at + 1)
+    after = ""
+    if text.startswith("+", at):
+        after, at = parse_at(text, at + 1)
+    return Recipe(before, KEY if path == (KEY[1:],) else path, after), at
 
 
 def _read_path(text: str, at: int) -> tuple[Path, int]:
@@ -183,7 +166,7 @@ class RowWriter:
         values = [row] if table.record is None else collect_cells(row, table.record)
         if values is not None:
             cells = [
-                self._write_cell(value, column, key, inside=inside)
+                self._write_cell(value, column, inside=inside)
                 for column, value in zip(table.columns, values, strict=True)
                 if column.is_free
             ]
@@ -195,14 +178,13 @@ class RowWriter:
                 return text
         return split.join([*head, ROW_AS_JSON + guard(dump(row))])
 
-    def _write_cell(self, value: Value, column: Column, key: str | None, *, inside: bool) -> str:
+    def _write_cell(self, value: Value, column: Column, *, inside: bool) -> str:
         if value is ABSENT:
             self.has_absent = True
             return ""
-        if column.recipe is not None:
-            known = cook(column.recipe, {column.recipe.source: key})
-            if type(value) is str and value.startswith(known):
-                return write_string(value[len(known) :], inside=inside, typed=True)
+        if column.prefix:
+            if type(value) is str and value.startswith(column.prefix):
+                return write_string(value[len(column.prefix) :], inside=inside, typed=True)
             return CELL_AS_JSON + guard(dump(value))
         if type(value) is str and value in self._words:
             self.uses[value] += 1
@@ -220,31 +202,24 @@ class RowWriter:
 
 def collect_cells(row: Value, record: Record) -> list[Value] | None:
     """Return the value of each column in one row; None if the row does not follow the record."""
-    cells: list[Value] = []
-    return cells if _collect(row, record, cells) else None
-
-
-def _collect(row: Value, record: Record, cells: list[Value]) -> bool:
     if record.is_list:
         if type(row) is not list or len(row) != len(record.fields):
-            return False
+            return None
         row = dict(enumerate(row))
     elif not is_record(row) or [key for key in record.fields if key in row] != list(row):
-        return False
+        return None
+    cells: list[Value] = []
     for key, one in record.fields.items():
         value = row.get(key, ABSENT)
         if isinstance(one, Column):
             cells.append(value)
-        elif is_record(value):
-            cells += [] if one.other is None else [ABSENT]
-            if not _collect(value, one, cells):
-                return False
-        elif one.other is not None or value is ABSENT:
-            cells += [value] if one.other is not None else []
-            cells += [ABSENT] * _count_columns(one)
-        else:
-            return False
-    return True
+            continue
+        has_fields = is_record(value)
+        inner = collect_cells(value, one) if has_fields else [ABSENT] * _count_columns(one)
+        if inner is None or not (has_fields or one.other or value is ABSENT):
+            return None
+        cells += [ABSENT if has_fields else value] * (one.other is not None) + inner
+    return cells
 
 
 def _count_columns(record: Record) -> int:
@@ -263,43 +238,50 @@ class RowReader:
 
     def read_rows(self, lines: list[str], table: Table) -> Value:
         """Read the lines of a table back into the list or the object that they were."""
-        rows = [self._read_line(line, table) for line in lines]
+        rows: list[tuple[str, Value]] = []
+        for line in lines:
+            key, row, end = self._read_row(line, 0, table, inside=False)
+            if end != len(line):
+                raise ValueError("a row goes on after its last cell")
+            rows.append((key, row))
         return _join_rows(rows, table)
 
-    def _read_line(self, line: str, table: Table) -> tuple[str, Value]:
-        cells = line.split(SPLIT)
+    def _read_row(self, text: str, at: int, table: Table, *, inside: bool) -> tuple[str, Value, int]:
+        """Read the row that begins here; return its key, the row and where it ends."""
+        split = "," if inside else SPLIT
         key = ""
+        values: list[Value] = []
+        has_cells = True
         if table.keyed:
-            key = _expect_key(read_leaf(cells.pop(0), typed=True))
-        if cells and cells[0].startswith(ROW_AS_JSON):
-            (text,) = cells
-            return key, parse(text[1:])
-        free = [column for column in table.columns if column.is_free]
-        if len(cells) > len(free):
-            raise ValueError(f"a row has {len(cells)} cells for {len(free)} columns")
-        values = [self._read_cell(text, column) for text, column in zip(cells, free, strict=False)]
-        return key, _build_row(values, key, table)
+            key, at = read_leaf_at(text, at, inside=inside, typed=True)
+            if not isinstance(key, str):
+                raise ValueError("a row has no key")
+            has_cells = text.startswith(split, at)
+            at += has_cells
+        if has_cells and text.startswith(ROW_AS_JSON, at):
+            row, at = parse_at(text, at + 1)
+            return key, row, at
+        for column in table.columns if has_cells else ():
+            if not column.is_free:
+                continue
+            if values:
+                if not text.startswith(split, at):
+                    break
+                at += 1
+            value, at = self._read_cell(text, at, column, inside=inside)
+            values.append(value)
+        return key, _build_row(values, key, table), at
 
-    def _read_cell(self, text: str, column: Column) -> Value:
-        if text.startswith(WORD):
-            return self._words[text]
-        if text.startswith(CELL_AS_JSON):
-            return Whole(parse(text[1:]))
-        if column.table is not None and text.startswith("["):
-            value, end = self._read_inner(text, 0, column.table)
-            if end != len(text):
-                raise ValueError("a cell goes on after its list")
-            return value
-        return read_leaf(text, typed=column.is_text or column.has_rest)
-
-    def _read_cell_at(self, text: str, at: int, column: Column) -> tuple[Value, int]:
-        if text[at] == CELL_AS_JSON:
-            value, end = parse_at(text, at + 1)
-            return Whole(value), end
-        if column.table is not None and text[at] == "[":
+    def _read_cell(self, text: str, at: int, column: Column, *, inside: bool) -> tuple[Value, int]:
+        if text.startswith(CELL_AS_JSON, at):
+            return parse_at(text, at + 1)
+        if column.table is not None and text.startswith("[", at):
             return self._read_inner(text, at, column.table)
-        value, end = read_leaf_at(text, at, typed=column.is_text or column.has_rest)
-        return (self._words[value], end) if text[at] == WORD else (value, end)
+        is_text = column.is_text or bool(column.prefix)
+        value, end = read_leaf_at(text, at, inside=inside, typed=is_text)
+        if text.startswith(WORD, at):
+            return self._words[value], end
+        return (value if value is ABSENT else column.prefix + value) if column.prefix else value, end
 
     def _read_inner(self, text: str, at: int, table: Table) -> tuple[Value, int]:
         """Read the list of rows inside a cell; ``at`` is its opening bracket."""
@@ -310,30 +292,9 @@ class RowReader:
                 if text[at] != ";":
                     raise ValueError(f"{text[at]!r} between rows")
                 at += 1
-            key, row, at = self._read_inner_row(text, at, table)
+            key, row, at = self._read_row(text, at, table, inside=True)
             rows.append((key, row))
         return _join_rows(rows, table), at + 1
-
-    def _read_inner_row(self, text: str, at: int, table: Table) -> tuple[str, Value, int]:
-        key = ""
-        if table.keyed:
-            found, at = read_leaf_at(text, at, typed=True)
-            key = _expect_key(found)
-            at = at + 1 if text[at] == "," else at
-        if text[at] == ROW_AS_JSON:
-            row, at = parse_at(text, at + 1)
-            return key, row, at
-        values: list[Value] = []
-        for column in table.columns:
-            if not column.is_free:
-                continue
-            if text[at] in ";]":
-                break
-            value, at = (ABSENT, at) if text[at] == "," else self._read_cell_at(text, at, column)
-            values.append(value)
-            if text[at] == ",":
-                at += 1
-        return key, _build_row(values, key, table), at
 
 
 def _join_rows(rows: list[tuple[str, Value]], table: Table) -> Value:
@@ -345,29 +306,25 @@ def _join_rows(rows: list[tuple[str, Value]], table: Table) -> Value:
     return made
 
 
-def _expect_key(key: Value) -> str:
-    if not isinstance(key, str):
-        raise ValueError("a row has no key")
-    return key
-
-
 def _build_row(values: list[Value], key: str, table: Table) -> Value:
     """Build one row from its cells and from the constants of the table."""
     if not table.columns[0].path:
         (value,) = values
-        return value.value if isinstance(value, Whole) else value
+        if value is ABSENT:
+            raise ValueError("a row has no value")
+        return value
     given = iter(values)
-    at_path: dict[object, Value] = {KEY: key, None: ""}
-    for column in table.columns:
-        if column.is_free:
-            at_path[column.path] = next(given, ABSENT)
+    texts: dict[Path | str, Value] = {KEY: key}
+    texts |= {column.path: next(given, ABSENT) for column in table.columns if column.is_free}
     row: Value = [] if isinstance(table.columns[0].path[0], int) else {}
     for column in table.columns:
-        found: Value = column.constant if column.held else at_path.get(column.path)
-        if isinstance(found, Whole):
-            found = found.value
-        elif column.recipe is not None and found is not ABSENT:
-            found = cook(column.recipe, at_path, found)
+        if column.recipe is not None:
+            source = texts[column.recipe.source]
+            if not isinstance(source, str):
+                raise ValueError("a recipe names a column that is not text")
+            found: Value = f"{column.recipe.before}{source}{column.recipe.after}"
+        else:
+            found = column.constant if column.held else texts[column.path]
         if found is not ABSENT:
             _place(row, column.path, found)
     return row

@@ -20,10 +20,10 @@ KEY = "@key"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A rule that makes a text: what is before and after the key of its row (``KEY``) or another column's text."""
+    """A rule that builds a text from the key of its row (``KEY``) or another column's text, and the text around it."""
 
     before: str
-    source: Path | str | None
+    source: Path | str
     after: str
 
 
@@ -32,8 +32,8 @@ class Column:
     """One column: where its value sits in a row, and how it is written.
 
     ``table`` is set where cells hold rows of their own, ``constant`` where all rows have one value (``held``),
-    ``recipe`` where the value is made from another column (``has_rest``: and from what the cell adds), ``is_text``
-    where all are strings and some look like numbers.
+    ``recipe`` where the value is built from another column, ``prefix`` where cells hold what follows a common address,
+    ``is_text`` where all are strings and some look like numbers.
     """
 
     path: Path
@@ -41,13 +41,13 @@ class Column:
     held: bool = False
     constant: Value = None
     recipe: Recipe | None = None
-    has_rest: bool = False
+    prefix: str = ""
     is_text: bool = False
 
     @property
     def is_free(self) -> bool:
         """True if rows have a cell for this column."""
-        return not self.held and (self.recipe is None or self.has_rest)
+        return not self.held and self.recipe is None
 
 
 @dataclass(slots=True)
@@ -93,15 +93,15 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
         is_full = len(present) == len(values)
         if is_full and (_hold_constant(column, values) or _repeat_source(column, values, sources)):
             free -= 1
-        elif _shorten(column, values):
-            column.is_text = False
+        elif prefix := _find_prefix(values):
+            column.prefix = prefix
         elif is_full and len(sources) < _SOURCES_MAX and all(isinstance(value, str) for value in values):
             # Num is a str: the text of an id serves as well as a name.
             sources.append((column.path, values))
 
 
 def find_value(row: Value, path: tuple[str | int, ...]) -> Value:
-    """Return the value at a path of a row, or a marker if there is none."""
+    """Return the value at a path of a row, or a marker if the row has no such path."""
     for key in path:
         if isinstance(key, int):
             if type(row) is not list or key >= len(row):
@@ -141,18 +141,6 @@ def _repeat_source(column: Column, values: list[Value], sources: list[Source]) -
     return False
 
 
-def _shorten(column: Column, values: list[Value]) -> bool:
-    """Find the address that most strings of a column begin with, so that it is written once."""
-    texts = [value for value in values if type(value) is str]
-    if len(texts) < 2:
-        return False
-    prefix = _find_address(texts)
-    if prefix and sum(text.startswith(prefix) for text in texts) >= _MOST * len(texts):
-        column.recipe = Recipe(prefix, None, "")
-    column.has_rest = column.recipe is not None
-    return column.has_rest
-
-
 def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
     """Return the text before and after the other column's text, if it is the same in every row."""
     first, inner = values[0], texts[0]
@@ -171,22 +159,18 @@ def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
     return None
 
 
-def _find_address(values: list[str]) -> str:
-    """Return the longest prefix that most of these addresses share, up to a separator; empty if there is none."""
+def _find_prefix(values: list[Value]) -> str:
+    """Return the longest address, up to a separator, that most strings of a column begin with; else an empty string."""
     # In sorted order, addresses of one kind are adjacent; the ones left out at both ends may be of other kinds.
-    ranked = sorted(values)
+    ranked = sorted(value for value in values if type(value) is str)
+    if len(ranked) < 2:
+        return ""
     low, high = ranked[len(ranked) // 10], ranked[-1 - len(ranked) // 10]
     size = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     prefix = low[: max(low.rfind(sign, 0, size) for sign in "/?=&") + 1]
-    return prefix if len(prefix) >= _PREFIX_MIN and _ADDRESS.match(prefix) else ""
-
-
-def cook(recipe: Recipe, values: dict[object, Value], rest: Value = None) -> str:
-    """Return the text that a recipe makes in one row from the values of its columns, and what the cell adds."""
-    source = "" if recipe.source is None else values[recipe.source]
-    if not isinstance(source, str) or not isinstance(rest, str | None):
-        raise ValueError("a recipe names a column that is not text")
-    return f"{recipe.before}{source}{recipe.after}{rest or ''}"
+    if len(prefix) < _PREFIX_MIN or not _ADDRESS.match(prefix):
+        return ""
+    return prefix if sum(text.startswith(prefix) for text in ranked) >= _MOST * len(ranked) else ""
 
 
 ROWS_MIN = 3
