@@ -86,6 +86,19 @@ def test_an_edited_question_takes_the_session_along_when_nobody_uses_it():
     assert known.choose("", read([*TALK[:4], user("no, revert it")])) is first
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_edited_question_stays_in_its_long_session_beside_one_that_only_began_alike(wire):
+    known = Identities()
+    long = [user("hi"), reply("Hello!")]
+    for number in range(20):
+        long += [user(f"question {number}"), reply(f"answer {number}")]
+    talk = known.choose("", read([*long, user("the last question")], wire))
+    begun = known.choose("", read(long[:1], wire))
+    assert begun is not talk
+    assert known.choose("", read([*long, user("the last question, edited")], wire)) is talk
+    assert known.choose("", read([user("hi"), reply("Hi there!"), user("another topic")], wire)) is begun
+
+
 def test_a_parallel_branch_gets_a_session_of_its_own():
     known = Identities()
     trunk = known.choose("", read(TALK[:3]))

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -355,11 +355,14 @@ class Identities:
     def _find_prefix(self, tenant: str, request: ReadRequest, conversation: str = "") -> KnownSession | None:
         starts = self._starts.get((tenant, request.wire.name, request.digests[0]), {})
         best: KnownSession | None = None
-        best_rank = (False, 0)
+        best_rank = (False, 0, False)
         candidates = [one for one in starts.values() if not conversation or one.conversation == conversation]
         for known in candidates[-CANDIDATES_MAX:]:
             common = count_common(known.digests, request.digests)
-            rank = (common == len(known.digests), common)
+            is_whole = common == len(known.digests)
+            # A session whose last request is one answer ago comes first: others may run the same task beside it. A
+            # session that ended many answers ago only begins alike.
+            rank = (is_whole and count_answers(request.replies[common:]) <= 1, common, is_whole)
             if rank >= best_rank and continues(known, request, common):
                 best, best_rank = known, rank
         return best
@@ -423,6 +426,11 @@ class Identities:
 
 def _start_of(known: KnownSession) -> tuple[str, str, str]:
     return known.tenant, known.wire, known.digests[0]
+
+
+def count_answers(replies: Sequence[bool]) -> int:
+    """Return how often the model answered; an answer may consist of several messages."""
+    return sum(is_reply and not before for before, is_reply in pairwise((False, *replies)))
 
 
 def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
