@@ -191,6 +191,24 @@ def test_parallel_requests_of_many_talks_each_get_their_own_answer_and_session(s
         assert len({number for number in range(8) if f"n{number} " in text}) == 1
 
 
+def test_an_edited_question_of_a_folded_talk_is_not_folded_again_beside_a_talk_that_only_began_alike(start):
+    rig = start(config={"window": 8_000, "reserve": 500}, window=8_000)
+
+    def say(messages):
+        answer = rig.post("openai-chat", make_body("openai-chat", messages))
+        return answer.headers["x-refold-session"], answer.headers["x-refold-reason"]
+
+    messages = [user("hi")]
+    for number in range(30):
+        messages += [reply(f"Answer {number} " + "word " * 120), user(f"Question {number} " + "term " * 120)]
+        talk, _ = say(messages)
+    begun, _ = say(messages[:1])
+    assert begun != talk
+    assert say([*messages[:-1], user("The last question, edited.")]) == (talk, "kept")
+    assert say(messages) == (talk, "kept")
+    assert say([user("hi"), reply("Hi there!"), user("Another topic.")])[0] == begun
+
+
 def test_parallel_branches_of_one_talk_do_not_mix(start):
     rig = start(drip("fine", pause_s=0.001), config={"window": 6_000, "reserve": 500})
     trunk = make_dialog(4, words=120)

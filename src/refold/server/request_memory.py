@@ -45,6 +45,7 @@ from refold.server.session_lookup import (
     TENANT_MARK,
     KnownSession,
     continues,
+    count_answers,
     find_provider_conversation,
     make_id,
     name_provided,
@@ -130,8 +131,11 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     if tail.digests[: len(known)] != known:
         return None
     request = tail.follow(before, len(known))
-    if not is_named and not continues(session, request, len(before.digests)):
-        return None
+    if not is_named:
+        count = len(before.digests)
+        # After more than one answer, another session may share more with this request than its beginning.
+        if count_answers(request.replies[count:]) > 1 or not continues(session, request, count):
+            return None
     return Continued(remembered, kept, request)
 
 
