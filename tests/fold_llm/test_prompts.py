@@ -46,7 +46,7 @@ def test_every_prompt_is_in_the_language_of_the_conversation_and_forbids_inventi
     english = write_demands(Demands(style, 700, 300), "en")  # type: ignore[arg-type]
     chinese = write_demands(Demands(style, 700, 300), "zh")  # type: ignore[arg-type]
     assert english.isascii()
-    assert "write none that does not stand there" in english.replace("\n", " ")
+    assert "write none that does not occur there" in english.replace("\n", " ")
     assert "对话里没有的一概不写" in chinese
     assert not any(mark in english + chinese for mark in ("{tokens}", "{chars}", "{headings}"))
 

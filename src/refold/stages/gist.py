@@ -22,7 +22,7 @@ _PARSE_CHARS = 200_000
 _STATUS_CHARS = 200
 # The most telling arguments first; other short values follow in their own order.
 _TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
-# An output tells how it ended at its beginning or towards its end; only these parts are searched.
+# The outcome is reported at the beginning of an output or towards its end; only these parts are searched.
 _HEAD_CHARS, _TAIL_CHARS = 2_000, 8_000
 _WENT_WELL = re.compile(r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b", re.I)
 _CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary files ")

@@ -15,16 +15,17 @@ from typing import NamedTuple
 from refold.patterns import lazy_regex
 
 _FOUND_MAX = 5_000
-# Of a longer text, this much is searched at each end, in pieces: one long search would block other threads.
+# Of a longer text, this much is searched at each end.
 _SEARCH_CHARS = 4_000_000
-_PIECE_CHARS = 32_000  # One search holds up other threads.
+# The search goes piece by piece: one long search would block other threads.
+_PIECE_CHARS = 32_000
 _SAMPLE_CHARS = 20_000
 _LOG_SHARE = 0.25
 _CODE_SHARE = 0.2
 
 
 class Landmark(NamedTuple):
-    """The line ``start`` to ``stop``, the place ``at`` that matched, and its rank: 0 tells most."""
+    """The line ``start`` to ``stop``, the place ``at`` that matched, and its rank: 0 is the most important."""
 
     start: int
     stop: int

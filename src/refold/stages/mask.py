@@ -248,10 +248,10 @@ _WORDS: dict[str, dict[Language, str]] = {
 
 
 def _describe_media(part: Part, language: Language) -> str:
-    """Return what a media part was: its kind, name or address, pixels and size, as far as its block tells."""
+    """Return what a media part was: its kind, name or address, pixels and size, as far as its block says."""
     strings = list(_find_strings(part.payload, _DEPTH_MAX))
     data = next((text for key, text in strings if key in _DATA_KEYS), "")
-    kind = _tell_kind(part, strings, data)
+    kind = _find_kind(part, strings, data)
     facts = [_WORDS[kind][language]]
     facts += [first_line(text, _NAME_CHARS) for key, text in strings if key in _NAME_KEYS][:1]
     if data.startswith(("http:", "https:", "file:")):
@@ -266,7 +266,7 @@ def _describe_media(part: Part, language: Language) -> str:
     return ", ".join(facts)
 
 
-def _tell_kind(part: Part, strings: list[tuple[str, str]], data: str) -> str:
+def _find_kind(part: Part, strings: list[tuple[str, str]], data: str) -> str:
     hints = [text for key, text in strings if key in ("type", "media_type", "mime_type")]
     hint = " ".join((part.name, data[:40] if data.startswith("data:") else "", *(text[:60] for text in hints))).lower()
     for word in ("image", "audio", "video"):

@@ -1,7 +1,7 @@
 """merge: replace a message that a newer one repeats by a pointer and the sentences that only the older one has.
 
-Off unless asked for. Looks at plain messages alone: text of user or assistant, no calls, no results. A user's words
-are merged only if they are the same but for spaces and case. Candidates come from an index over the rarest words, so
+Off by default. It looks only at plain messages: text of user or assistant, no calls, no results. A user's words are
+merged only if they differ in nothing but spaces and case. Candidates come from an index over the rarest words, so
 the work stays close to linear. It must never hide a sentence that the newer message does not have.
 """
 

@@ -114,7 +114,7 @@ def offloaded_path(edit: Edit) -> str | None:
 
 
 def read_path(text: str) -> str:
-    """Return the path that a text names as the place of a result; empty if it names none. It proves nothing."""
+    """Return the path that a text names as the place of a result, or an empty one. Anyone may have written the text."""
     found = _LINE.match(text)
     return found[1] if found else ""
 

@@ -192,7 +192,7 @@ def _name_claims(dropped: tuple[Dropped, ...]) -> Reason:
     return because.NOT_IN_SOURCE(claims=shown + more) if claims else because.NOT_A_RECORD()
 
 
-# Which answers are no summaries.
+# Answers that are not summaries.
 
 # A text longer than this share of what it replaces is not a summary.
 SIZE_SHARE_MAX = 0.7
@@ -240,9 +240,8 @@ class Answer:
 
 def find_rejection(answer: Answer) -> Reason:
     """Return why an answer cannot be a summary; no reason if it can."""
-    told = _REASONS.get(answer.finish_reason, NO_REASON)
-    if told:
-        return told
+    if reason := _REASONS.get(answer.finish_reason):
+        return reason
     text = answer.text.strip()
     if not _WORD.search(text):
         return because.ANSWER_EMPTY()

@@ -71,8 +71,8 @@ class Truncate(OutputStage):
     """Options of the stage. An output over any of its limits is cut to fit all of them.
 
     ``texts`` lets it cut plain text parts too, not only tool results; ``landmarks_max`` bounds the lines kept
-    from the middle. ``on_arrival`` cuts an output before the model has seen it whole; by default only a limit that
-    somebody set does that (L11), and else an output is cut with a batch.
+    from the middle. ``on_arrival`` cuts an output before the model has seen it whole; by default only an explicitly
+    set limit does that (L11), and otherwise outputs are cut in a batch.
     """
 
     name: ClassVar[str] = "truncate"

@@ -48,7 +48,7 @@ class Window:
     """Fold all but the newest units; with ``keep_turns``, all but those turns.
 
     Earlier records stay as long as the view fits with them. A new record may use the room that the target leaves, at
-    most ``summary_tokens_max``; where that is nothing, ``summary_share`` of the target if the limit allows it.
+    most ``summary_tokens_max``. If the target leaves no room, it may use ``summary_share`` of the target, if that fits.
     """
 
     name: ClassVar[str] = "window"
@@ -99,7 +99,7 @@ class Window:
         )
 
     def _find_border(self, view: View) -> int | None:
-        """Return where the turns to keep begin; None if no count says so."""
+        """Return where the turns to keep begin; None if ``keep_turns`` is not set."""
         if self.keep_turns is None:
             return None
         turns = find_turns(view.items)

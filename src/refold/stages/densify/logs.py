@@ -28,7 +28,7 @@ _HEAD = re.compile(r"log of (\d{1,12}) lines: .*")
 _SIGN, _TIMES = "»", "»×"
 _REPEAT = re.compile(r"»×(\d{1,12})")
 _CODE = re.compile(r"»\d{1,2}")
-_TOLD = re.compile(r"(»\d{1,2})=(.*)", re.S)
+_DEFINITION = re.compile(r"(»\d{1,2})=(.*)", re.S)
 # One piece of a beginning: a time, a bracket, a level, the path of a hit, a name before a colon.
 _PIECE = re.compile(
     r"""(?:
@@ -97,8 +97,8 @@ def read_log(lines: list[str]) -> str:
             made += [made[-1]] * (int(times[1]) - 1)
         elif _CODE.fullmatch(line):
             made.append(codes[line])
-        elif not made and (told := _TOLD.fullmatch(line)) is not None:
-            codes[told[1]] = told[2]
+        elif not made and (defined := _DEFINITION.fullmatch(line)) is not None:
+            codes[defined[1]] = defined[2]
         else:
             prefix = line[len(_SIGN) :]
     if len(made) != int(head[1]):
@@ -131,7 +131,7 @@ def _find_codes(counted: list[tuple[str, int]]) -> dict[str, str]:
 
 
 def _find_run(counted: list[tuple[str, int]], prefixes: list[list[str]], at: int) -> tuple[str, int]:
-    """Return the beginning that saves most from here on and where its run stops; none and the next line otherwise."""
+    """Return the beginning that saves most from here on, or an empty one, and where its run stops."""
     best, best_stop, best_saved = "", at + 1, 0
     for prefix in reversed(prefixes[at]):
         if len(prefix) < _PREFIX_MIN:
