@@ -59,7 +59,7 @@ def test_a_wrong_argument_is_a_typed_error_that_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("handle", [None, 5, "", "m:", "x" * 100_000, "⟨m:zzzz⟩", "m:dead", "f:dead", "../x"])
-def test_what_is_no_handle_is_told_so(handle: Any) -> None:
+def test_an_invalid_handle_is_refused(handle: Any) -> None:
     with pytest.raises(HandleUnknown):
         refold.compress(make_talk(), 2_000).expand(handle)
 

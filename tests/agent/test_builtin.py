@@ -157,7 +157,7 @@ def test_refolds_own_record_is_out_of_reach(folder: Path) -> None:
     assert ".refold" not in call(folder, "list_files")
 
 
-def test_what_is_no_text_file_is_refused_in_words(folder: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_with_a_message(folder: Path) -> None:
     (folder / "image").write_bytes(b"\x89PNG\x00\x00")
     os.mkfifo(folder / "pipe")
     assert call(folder, "read_file", path="image") == "image is not text; it has 6 bytes"

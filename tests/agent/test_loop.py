@@ -110,7 +110,7 @@ async def test_several_calls_run_at_the_same_time_and_keep_their_order(wire: str
 
 
 @both
-async def test_what_goes_wrong_with_a_tool_is_told_to_the_model(wire: str, tmp_path: Path) -> None:
+async def test_the_model_is_informed_of_errors_in_a_tool(wire: str, tmp_path: Path) -> None:
     def explode() -> str:
         raise ValueError("no such column: price")
 
@@ -201,7 +201,7 @@ async def test_a_lost_connection_is_tried_again_and_nothing_is_stored_twice(wire
 
 @both
 @pytest.mark.parametrize("fault", [fail(401, "bad key"), html_page(), fail(404)])
-async def test_what_time_cannot_mend_ends_the_run_at_once(wire: str, fault: object, tmp_path: Path) -> None:
+async def test_a_permanent_error_ends_the_run_at_once(wire: str, fault: object, tmp_path: Path) -> None:
     with ScriptedProvider(fault) as provider, make_manager(tmp_path) as manager:  # type: ignore[arg-type]
         with pytest.raises(ProviderError):
             await run_all(make_agent(provider, manager, wire), "hi")
@@ -210,7 +210,7 @@ async def test_what_time_cannot_mend_ends_the_run_at_once(wire: str, fault: obje
 
 
 @both
-async def test_after_an_error_the_session_goes_on(wire: str, tmp_path: Path) -> None:
+async def test_after_an_error_the_session_continues(wire: str, tmp_path: Path) -> None:
     with ScriptedProvider([fail(400, "nope"), say("yes")]) as provider, make_manager(tmp_path) as manager:
         agent = make_agent(provider, manager, wire)
         with pytest.raises(ProviderError, match="nope"):
@@ -245,7 +245,7 @@ async def test_a_refusal_is_an_answer_with_its_reason(wire: str, tmp_path: Path)
 
 
 @both
-async def test_thinking_is_told_and_goes_back_with_the_calls_it_led_to(wire: str, tmp_path: Path) -> None:
+async def test_thinking_is_reported_and_sent_back_with_the_calls_it_led_to(wire: str, tmp_path: Path) -> None:
     first = ScriptedReply("", (ScriptedCall("add", {"a": 1}),), thinking="let me see")
     with ScriptedProvider([first, say("2")]) as provider, make_manager(tmp_path) as manager:
         events = await run_all(make_agent(provider, manager, wire, [add]), "go")

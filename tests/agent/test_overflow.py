@@ -34,7 +34,7 @@ def digests(requests: list[RecordedRequest]) -> list[bytes]:
 
 
 @one_first
-async def test_a_window_of_a_third_is_found_out_told_and_remembered(wire: str, tmp_path: Path) -> None:
+async def test_a_window_of_a_third_is_discovered_reported_and_remembered(wire: str, tmp_path: Path) -> None:
     third = WINDOW // 3
     with (
         ScriptedProvider("fine", window=third) as provider,
@@ -138,7 +138,7 @@ async def test_automatic_compression_switched_off_does_not_stop_recovery(tmp_pat
     assert pick(events, Finished)[0].text == "fine"
 
 
-async def test_what_cannot_shrink_is_named_and_the_session_goes_on(tmp_path: Path) -> None:
+async def test_what_cannot_shrink_is_named_and_the_session_continues(tmp_path: Path) -> None:
     with (
         ScriptedProvider("fine", window=2_000) as provider,
         make_manager(tmp_path, window=WINDOW, economic=False) as manager,

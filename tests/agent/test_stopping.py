@@ -21,7 +21,7 @@ pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients
 
 
 @one_first
-async def test_stopped_while_the_answer_comes_in_it_keeps_what_was_said(wire: str, tmp_path: Path) -> None:
+async def test_a_run_stopped_during_the_answer_keeps_the_received_part(wire: str, tmp_path: Path) -> None:
     script = [drip("one two three four five six seven eight nine ten " * 5, pause_s=0.03), say("resumed")]
     with ScriptedProvider(script) as provider, make_manager(tmp_path) as manager:
         agent = make_agent(provider, manager, wire)
@@ -37,7 +37,7 @@ async def test_stopped_while_the_answer_comes_in_it_keeps_what_was_said(wire: st
 
 
 @one_first
-async def test_cancelled_before_the_first_word_it_can_go_on(wire: str, tmp_path: Path) -> None:
+async def test_a_run_cancelled_before_the_first_word_can_continue(wire: str, tmp_path: Path) -> None:
     with ScriptedProvider([hang(120), say("later")]) as provider, make_manager(tmp_path) as manager:
         agent = make_agent(provider, manager, wire)
         task = asyncio.ensure_future(run_all(agent, "hello?"))

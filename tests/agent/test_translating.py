@@ -31,7 +31,7 @@ def answer(request: RecordedRequest) -> object:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_another_kind_of_model_goes_on_and_the_first_one_after_it(wire: str, tmp_path: Path) -> None:
+async def test_another_kind_of_model_continues_and_the_first_one_after_it(wire: str, tmp_path: Path) -> None:
     other = WIRES[1 - WIRES.index(wire)]
     with ScriptedProvider(answer) as provider, make_manager(tmp_path) as manager:  # type: ignore[arg-type]
         for spoken in (wire, other, wire):

@@ -58,7 +58,7 @@ def test_it_counts_with_our_counter_asks_our_stand_in_and_may_print(worker: Work
     assert breaks == [bool(request.asked) for request in record.requests], "what it did not change is sent unchanged"
 
 
-def test_an_error_of_the_peer_is_named_and_the_next_session_goes_on(worker: Worker) -> None:
+def test_an_error_of_the_peer_is_named_and_the_next_session_continues(worker: Worker) -> None:
     counter = counter_for("gpt-4o")
 
     def replay(*texts: str) -> int:

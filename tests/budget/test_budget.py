@@ -16,7 +16,7 @@ def test_one_number_is_trigger_limit_and_target() -> None:
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 10**12, True, 2.5, "8000"])
-def test_a_budget_that_is_no_sensible_number_is_refused(tokens: Any) -> None:
+def test_a_budget_that_is_not_a_sensible_number_is_refused(tokens: Any) -> None:
     with pytest.raises(ConfigError, match="budget"):
         flat_budget(tokens)
 

@@ -172,7 +172,7 @@ def test_close_to_the_window_it_waits_for_the_window() -> None:
     assert not check_economics(Counts(40_000), 0, budget(10_000, 41_000), Economics(TARIFF, GROWN)).acts
 
 
-def test_a_short_session_is_not_expected_to_go_on_for_long() -> None:
+def test_a_short_session_is_not_expected_to_continue_for_long() -> None:
     short = Carry(requests=2, session_requests=2, first_tokens=38_000, last_tokens=39_000)
     assert not check_economics(Counts(40_000), 0, budget(25_000, 200_000), Economics(TARIFF, short)).acts
 

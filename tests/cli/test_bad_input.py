@@ -57,22 +57,24 @@ def assert_told(ran: Ran, code: int, *words: str) -> None:
     ],
     ids=lambda value: repr(value)[:30] if isinstance(value, str | bytes) else "",
 )
-def test_what_is_no_conversation_is_refused_with_its_place(shell: Shell, content: str, words: list[str]) -> None:
+def test_input_that_is_not_a_conversation_is_refused_with_its_place(
+    shell: Shell, content: str, words: list[str]
+) -> None:
     shell.write("input.json", content)
     assert_told(shell.refold("compact", "input.json", "--budget", "1000"), FORMAT, *words)
 
 
 @pytest.mark.parametrize("command", [("compact", "--budget", "1000"), ("count",)])
-def test_a_file_that_is_not_there_is_told(shell: Shell, command: tuple[str, ...]) -> None:
+def test_a_missing_file_is_reported(shell: Shell, command: tuple[str, ...]) -> None:
     assert_told(shell.refold(*command, "absent.json"), FORMAT, "absent.json does not exist")
 
 
-def test_a_folder_is_told(shell: Shell) -> None:
+def test_a_folder_is_reported(shell: Shell) -> None:
     (shell.folder / "data").mkdir()
     assert_told(shell.refold("count", "data"), FORMAT, "data is a folder")
 
 
-def test_a_file_that_may_not_be_read_is_told(shell: Shell) -> None:
+def test_a_file_that_may_not_be_read_is_reported(shell: Shell) -> None:
     path = shell.write("secret.json", GOOD)
     path.chmod(0)
     if os.access(path, os.R_OK):
@@ -80,11 +82,11 @@ def test_a_file_that_may_not_be_read_is_told(shell: Shell) -> None:
     assert_told(shell.refold("count", "secret.json"), FORMAT, "secret.json cannot be read")
 
 
-def test_a_name_that_no_disk_takes_is_told(shell: Shell) -> None:
+def test_a_name_that_no_disk_takes_is_reported(shell: Shell) -> None:
     assert_told(shell.refold("count", "x" * 5_000), FORMAT, "cannot be read")
 
 
-def test_nothing_piped_in_is_told(shell: Shell) -> None:
+def test_nothing_piped_in_is_reported(shell: Shell) -> None:
     assert_told(shell.refold("count", "-"), FORMAT, "standard input is empty")
 
 
@@ -95,7 +97,7 @@ def test_a_negative_or_absurd_budget_is_a_wrong_setting(shell: Shell, budget: st
 
 
 @pytest.mark.parametrize("budget", ["many", "8kk", "1e3", "k", "8.5", ""])
-def test_a_budget_that_is_no_number_is_a_wrong_command_line(shell: Shell, budget: str) -> None:
+def test_a_budget_that_is_not_a_number_is_a_wrong_command_line(shell: Shell, budget: str) -> None:
     shell.write("input.json", GOOD)
     ran = shell.refold("compact", "input.json", f"--budget={budget}")
     assert ran.code == 2
@@ -122,7 +124,7 @@ def test_an_unknown_format_is_refused(shell: Shell) -> None:
     assert_told(ran, FORMAT, "antropic", "anthropic")
 
 
-def test_an_unknown_model_is_no_error_and_the_assumed_window_is_told(shell: Shell) -> None:
+def test_an_unknown_model_is_not_an_error_and_the_assumed_window_is_reported(shell: Shell) -> None:
     shell.write("input.json", GOOD)
     ran = shell.refold("compact", "input.json", "--model", "nobody-knows-1")
     assert ran.code == 0
@@ -146,7 +148,7 @@ def test_the_input_is_refused_as_output(shell: Shell, target: str) -> None:
     assert (shell.folder / "input.json").read_text(encoding="utf-8") == GOOD
 
 
-def test_a_folder_as_output_is_told(shell: Shell) -> None:
+def test_a_folder_as_output_is_reported(shell: Shell) -> None:
     shell.write("input.json", GOOD)
     ran = shell.refold("compact", "input.json", "--budget", "1000", "--out", "home")
     assert_told(ran, OUTPUT, "is a folder")
@@ -160,7 +162,7 @@ def test_a_wrong_command_line_shows_how_it_is_used(shell: Shell, args: tuple[str
     assert "Traceback" not in ran.err
 
 
-def test_a_traceback_is_shown_only_to_those_who_ask(shell: Shell) -> None:
+def test_a_traceback_is_shown_only_on_request(shell: Shell) -> None:
     shell.write("input.json", "nope")
     ran = shell.refold("count", "input.json", REFOLD_DEBUG="1")
     assert ran.code == FORMAT
@@ -168,7 +170,7 @@ def test_a_traceback_is_shown_only_to_those_who_ask(shell: Shell) -> None:
     assert ran.err.splitlines()[-1].startswith("refold: ")
 
 
-def test_a_bug_of_ours_ends_in_a_sentence_and_code_70(
+def test_an_internal_error_ends_in_one_sentence_and_exit_code_70(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import sys
@@ -205,7 +207,7 @@ def test_help_lists_every_exit_code(shell: Shell) -> None:
         assert f"{code} {meaning}" in told
 
 
-def test_version_is_told(shell: Shell) -> None:
+def test_the_version_is_printed(shell: Shell) -> None:
     from refold import __version__
 
     assert shell.refold("--version").text == f"refold {__version__}\n"
@@ -233,7 +235,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     "command",
     first_of(("compact input.json --budget 1000", "--help", "count input.json", "presets"), 1),
 )
-def test_a_full_disk_behind_standard_output_is_told(shell: Shell, command: str) -> None:
+def test_a_full_disk_behind_standard_output_is_reported(shell: Shell, command: str) -> None:
     import subprocess
     import sys
 

@@ -38,7 +38,7 @@ def test_the_environment_comes_before_the_project_and_the_project_before_the_use
         ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url decides where keys are sent"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(
+def test_an_error_is_reported_with_its_place(
     text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

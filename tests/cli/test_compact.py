@@ -28,14 +28,14 @@ def test_the_result_goes_to_standard_output_and_the_report_to_standard_error(she
     assert "tokens" in ran.err
 
 
-def test_a_conversation_that_fits_comes_out_as_it_came_in(shell: Shell, session: Session) -> None:
+def test_a_conversation_that_fits_is_unchanged(shell: Shell, session: Session) -> None:
     ran = shell.refold("compact", "session.json", "--budget", "100000")
     assert json.loads(ran.out) == session
     assert "it fits: nothing to do" in ran.err
     assert "next" not in ran.err
 
 
-def test_where_nothing_was_asked_for_and_all_fits_the_way_to_less_is_told(shell: Shell, session: Session) -> None:
+def test_if_everything_fits_the_output_says_how_to_compress_anyway(shell: Shell, session: Session) -> None:
     ran = shell.refold("compact", "session.json")
     assert json.loads(ran.out) == session
     assert "--budget 8k" in ran.err
@@ -88,7 +88,7 @@ def test_a_new_file_has_the_rights_that_the_users_mask_gives_and_an_old_one_keep
     assert [path.stat().st_mode & 0o777 for path in sorted(tmp_path.iterdir())] == [0o600, 0o640]
 
 
-def test_an_output_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell, session: Session) -> None:
+def test_an_output_that_cannot_be_written_is_reported_and_nothing_is_left(shell: Shell, session: Session) -> None:
     ran = shell.refold("compact", "session.json", "--budget", "3000", "--out", "no/such/folder/small.json")
     assert ran.code == 9
     assert "cannot be written" in ran.err
@@ -252,7 +252,7 @@ def test_every_line_fits_eighty_columns(shell: Shell, session: Session) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_early_is_no_error_anyone_sees(shell: Shell, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_early_causes_no_visible_error(shell: Shell, tmp_path: Path) -> None:
     path = shell.write("long.json", json.dumps(make_session(400)))
     piped = subprocess.run(
         ["bash", "-c", f"'{sys.executable}' -m refold count '{path}' | head -n 1"],

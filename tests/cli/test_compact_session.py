@@ -82,12 +82,12 @@ def test_what_is_meant_for_a_file_is_refused_beside_a_session(stored: Shell, opt
     assert "session" in ran.err
 
 
-def test_a_session_that_is_not_there_is_told_with_the_nearest_name(stored: Shell) -> None:
+def test_a_session_that_is_not_there_is_reported_with_the_nearest_name(stored: Shell) -> None:
     ran = stored.refold("compact", "--session", "s11")
     assert (ran.code, "did you mean 's1'" in ran.err) == (8, True)
 
 
-def test_a_session_named_like_a_file_is_told_the_option(stored: Shell) -> None:
+def test_for_a_session_named_like_a_file_the_message_names_the_option(stored: Shell) -> None:
     ran = stored.refold("compact", "s1")
     assert (ran.code, "--session" in ran.err) == (4, True)
 

@@ -33,14 +33,14 @@ def test_a_command_that_needs_a_session_fails_with_the_same_words(shell: Shell, 
 
 
 @pytest.mark.parametrize("command", NAMING)
-def test_a_session_that_is_not_there_is_told_alike(shell: Shell, command: str) -> None:
+def test_a_session_that_is_not_there_is_reported_alike(shell: Shell, command: str) -> None:
     ran = shell.refold(*command.split(), "--session", "nobody")
     assert (ran.code, ran.out) == (8, b"")
     assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists them\n"
 
 
 @pytest.mark.parametrize("command", [*READING, *NEEDING, "verify", "memory"])
-def test_a_workspace_that_is_no_folder_is_told_alike(shell: Shell, command: str) -> None:
+def test_a_workspace_that_is_not_a_folder_is_reported_alike(shell: Shell, command: str) -> None:
     ran = shell.refold(*command.split(), "--workspace", "absent")
     assert (ran.code, ran.out) == (3, b"")
     assert "'absent' is not a folder" in ran.err

@@ -69,7 +69,7 @@ def test_a_sentence_is_wrapped_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -
         (("compact", "a", "--budget", "many"), "'many' is not a number of tokens; write it as 8000"),
     ],
 )
-def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[str, ...], says: str) -> None:
+def test_a_wrong_command_line_is_reported_like_any_error(shell: Shell, args: tuple[str, ...], says: str) -> None:
     ran = shell.refold(*args)
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err.startswith("refold: ")
@@ -80,7 +80,9 @@ def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[
     "command",
     first_of(("count session.json --json", "--help", "count session.json", "presets"), 1),
 )
-def test_a_pipe_that_is_closed_early_is_no_error(shell: Shell, session: list[dict[str, object]], command: str) -> None:
+def test_a_pipe_that_is_closed_early_is_not_an_error(
+    shell: Shell, session: list[dict[str, object]], command: str
+) -> None:
     # Larger than what a pipe holds, so that the reader is gone before all is written.
     shell.write("session.json", json.dumps(make_session(400)))
     ran = subprocess.Popen(

@@ -30,7 +30,7 @@ def list_commands() -> list[tuple[str, ...]]:
     return [*((name,) for name in group.commands), *inner]
 
 
-def test_every_command_stands_under_one_heading_in_one_line() -> None:
+def test_every_command_is_listed_under_one_heading_in_one_line() -> None:
     group: Any = make_commands()
     named = [name for names in PANELS.values() for name in names]
     assert sorted(named) == sorted(group.commands)
@@ -41,7 +41,7 @@ def test_every_command_stands_under_one_heading_in_one_line() -> None:
         assert all(len(line) <= 80 and not line.endswith("...") for line in section)
 
 
-def test_exit_codes_are_told_once_and_not_under_every_command() -> None:
+def test_exit_codes_are_listed_once_and_not_under_every_command() -> None:
     assert " ".join(read_help().split()).count(f"70 {EXIT_CODES[70]}") == 1
     assert not any("Exit codes" in read_help(*command) for command in list_commands())
 
@@ -81,7 +81,7 @@ def test_a_wide_terminal_is_used_up_to_a_hundred_columns(shell: Shell) -> None:
     assert 90 < max(map(len, shell.show("--help", columns=200, TERM="dumb")[1].splitlines())) <= 100
 
 
-def test_defaults_and_limits_are_told_in_words() -> None:
+def test_defaults_and_limits_are_described_in_words() -> None:
     told = " ".join(read_help("replay").split())
     assert "by commas. [default: raw,default]" in told
     assert "[default: 1; 1 to 64]" in told

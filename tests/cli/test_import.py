@@ -31,9 +31,7 @@ def folder(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) ->
     return files
 
 
-def test_a_folder_is_imported_whole_and_what_is_no_conversation_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_imported_whole_and_other_files_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_import([str(folder)], None, ".", as_json=False)
     told = capsys.readouterr()
     assert "imported 's-1': 7 messages" in told.out
@@ -83,7 +81,7 @@ def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytes
     assert "not JSON" in told.err, "the half line at its end is named"
 
 
-def test_count_of_a_folder_lists_every_conversation_and_names_what_is_none(
+def test_count_of_a_folder_lists_every_conversation_and_names_other_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     count(str(folder), None, None, as_json=True)

@@ -27,7 +27,7 @@ def test_every_kind_of_file_is_replayed_and_what_is_broken_is_named(logs: Shell)
     assert "none.jsonl" in ran.err
 
 
-def test_json_tells_all_of_it_and_two_runs_agree(logs: Shell) -> None:
+def test_json_output_is_complete_and_two_runs_agree(logs: Shell) -> None:
     runs = [
         logs.refold(
             "replay", "agent.jsonl", "--window", "2.5k", "--presets", "raw,default,last-n", "--json", "-j", jobs
@@ -135,7 +135,7 @@ def test_sessions_too_short_for_any_window_are_not_sent_on_a_search(shell: Shell
     assert told.splitlines()[-1].endswith("all are short: there was nothing to do")
 
 
-def test_the_columns_are_explained_and_times_of_nothing_are_not_told(logs: Shell) -> None:
+def test_the_columns_are_explained_and_missing_times_are_left_out(logs: Shell) -> None:
     told = logs.refold("replay", "agent.jsonl", "--window", "2.5k").text
     for name in ("fits", "breaks", "÷ raw", "whole", "copied", "values", "far", "found"):
         assert any(line.startswith(f"{name} ") for line in told.splitlines())

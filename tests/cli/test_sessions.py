@@ -75,7 +75,7 @@ def test_any_conversation_can_be_imported_and_is_called_after_its_file(shell: Sh
     assert json.loads(shell.refold("verify", "--json").text)["left"] == []
 
 
-def test_a_name_that_is_nearly_right_is_told_the_right_one(stored: Shell) -> None:
+def test_for_a_misspelt_name_the_message_suggests_the_right_one(stored: Shell) -> None:
     assert "(did you mean 'quiet'?)" in stored.refold("show", "-s", "quite").err
 
 
@@ -98,7 +98,7 @@ def test_a_handle_of_another_session_is_found_there(stored: Shell) -> None:
     assert stored.refold("expand", "m:ffffffff").code == 6
 
 
-def test_show_tells_the_view_the_originals_and_the_edits(stored: Shell) -> None:
+def test_show_prints_the_view_the_originals_and_the_edits(stored: Shell) -> None:
     view = stored.refold("show", "-s", "s1")
     assert view.code == 0
     assert "61 messages, " in view.text
@@ -155,7 +155,7 @@ def test_undo_and_redo_say_what_became_of_the_view(stored: Shell) -> None:
     assert stored.refold("redo", "-s", "quiet").code == 6
 
 
-def test_log_and_stats_tell_what_happened(stored: Shell) -> None:
+def test_log_and_stats_report_what_happened(stored: Shell) -> None:
     assert "compressed" in stored.refold("log", "-s", "s1").text
     assert json.loads(stored.refold("log", "-s", "s1", "--json").text)[0]["kind"] == "compressed"
     assert "no events yet" in stored.refold("log", "-s", "quiet").text
@@ -263,7 +263,7 @@ def test_export_and_import_move_a_session_byte_for_byte(stored: Shell) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"refold_session": 1}', '{"refold_session": 2}', "no json"])
-def test_what_is_no_export_is_refused_and_nothing_is_made(shell: Shell, content: str) -> None:
+def test_a_file_that_is_not_an_export_is_refused_and_nothing_is_made(shell: Shell, content: str) -> None:
     shell.write("x.json", content)
     assert shell.refold("import", "x.json").code == 4
     assert json.loads(shell.refold("sessions", "--json").text) == []

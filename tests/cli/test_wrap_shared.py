@@ -123,7 +123,7 @@ def test_a_gateway_that_ends_in_the_middle_is_named_at_the_end(shell: Shell, tmp
     assert not (tmp_path / "work" / BEACON_FILE).exists()
 
 
-def test_a_file_that_a_killed_gateway_left_is_no_gateway(shell: Shell, tmp_path: Path) -> None:
+def test_a_file_that_a_killed_gateway_left_is_not_a_gateway(shell: Shell, tmp_path: Path) -> None:
     with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
         left = (tmp_path / "work" / BEACON_FILE).read_bytes()
         assert find_running(tmp_path / "work") is not None
@@ -137,7 +137,7 @@ def test_a_file_that_a_killed_gateway_left_is_no_gateway(shell: Shell, tmp_path:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"url": 1}', BAD_ADDRESS])
-def test_a_file_that_is_not_one_of_ours_is_no_gateway(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_one_of_ours_is_not_a_gateway(tmp_path: Path, content: str) -> None:
     (tmp_path / ".refold").mkdir()
     (tmp_path / BEACON_FILE).write_text(content)
     assert find_running(tmp_path) is None
@@ -228,7 +228,7 @@ def test_wishes_that_the_running_gateway_does_not_meet_start_another(rig: Rig, s
     assert "already running" in wrap(shell, "--preset", "default", *upstream).err
 
 
-def test_counts_of_a_run_are_bounded_and_a_strange_id_is_no_run(rig: Rig) -> None:
+def test_counts_of_a_run_are_bounded_and_a_strange_id_is_not_a_run(rig: Rig) -> None:
     from refold.server.monitoring import RUNS_MAX
 
     body = json.dumps(make_body("openai-chat", make_dialog(1))).encode()

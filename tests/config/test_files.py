@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_meant_is_refused_with_its_place(project: Path, te
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "dangling", "loop"])
-def test_a_settings_file_that_is_no_file_is_an_error_and_not_overlooked(project: Path, what: str) -> None:
+def test_a_settings_file_that_is_not_a_file_is_an_error_and_not_overlooked(project: Path, what: str) -> None:
     path = project / "refold.yaml"
     if what == "folder":
         path.mkdir()
@@ -70,7 +70,7 @@ def test_a_settings_file_masked_by_a_link_to_nothing_at_all_is_empty(project: Pa
     assert load_config(project, environ={}).source("window") is None
 
 
-def test_a_home_that_is_no_path_is_no_home(project: Path) -> None:
+def test_a_home_that_is_not_a_path_is_ignored(project: Path) -> None:
     assert load_config(project, environ={"HOME": "/" + "a" * 5_000}).source("window") is None
 
 

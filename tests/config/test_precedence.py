@@ -122,7 +122,7 @@ def test_the_users_file_follows_the_xdg_rule() -> None:
         ("x: !!python/object/apply:os.system [echo]\n", ["refold.yaml:1", "not valid YAML"]),
     ],
 )
-def test_a_broken_file_is_told_with_file_line_and_key(
+def test_a_broken_file_is_reported_with_file_line_and_key(
     project: Path, empty_home: Path, text: str, words: list[str]
 ) -> None:
     (project / "refold.yaml").write_text(text)
@@ -132,7 +132,7 @@ def test_a_broken_file_is_told_with_file_line_and_key(
         assert word in str(refused.value)
 
 
-def test_a_file_that_is_not_text_is_told(project: Path, empty_home: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(project: Path, empty_home: Path) -> None:
     (project / "refold.yaml").write_bytes(b"\xff\xfe\x00window")
     with pytest.raises(ConfigError, match=r"refold.yaml: not UTF-8"):
         load(empty_home)
@@ -149,7 +149,7 @@ def test_an_empty_file_says_nothing(project: Path, empty_home: Path) -> None:
     assert load(empty_home) == CompressionConfig()
 
 
-def test_a_misspelt_variable_is_told_and_a_strange_one_is_left_alone(project: Path, empty_home: Path) -> None:
+def test_a_misspelt_variable_is_reported_and_a_strange_one_is_left_alone(project: Path, empty_home: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'REFOLD_KEEP_RECENT'"):
         load(empty_home, REFOLD_KEEP_RECNT="3")
     assert load(empty_home, REFOLD_DEBUG="1", REFOLD_SOMETHING_ELSE="x", OTHER="y") == CompressionConfig()
@@ -212,7 +212,9 @@ def test_nothing_but_the_call_counts_for_a_config_made_in_code(
     assert CompressionConfig().keep_recent is None
 
 
-def test_an_unknown_preset_is_told_with_the_line_or_the_variable_that_names_it(project: Path, empty_home: Path) -> None:
+def test_an_unknown_preset_is_reported_with_the_line_or_the_variable_that_names_it(
+    project: Path, empty_home: Path
+) -> None:
     (project / "refold.yaml").write_text("window: 9000\npreset: archiv\n")
     with pytest.raises(ConfigError, match=r"^refold\.yaml:2: unknown preset 'archiv' \(did you mean 'archive'\?\)"):
         load(empty_home)

@@ -32,7 +32,7 @@ def test_taking_a_setting_out_takes_its_empty_block_with_it() -> None:
     assert change_text("fold:\n  prompt: x\n", {"fold.prompt": None}) == ""
 
 
-def test_a_file_of_flow_style_is_written_anew_and_says_the_same() -> None:
+def test_a_file_in_flow_style_is_rewritten_with_the_same_content() -> None:
     text = change_text("compression:\n  fold: {keep_units: 3}\ngateway:\n  port: 1\n", {"fold.prompt": "a\nb: c"})
     assert "port: 1" in text
     assert "keep_units: 3" in text

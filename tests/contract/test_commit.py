@@ -175,7 +175,7 @@ def test_every_change_of_the_edits_changes_their_version(ledger: Ledger) -> None
     assert versions == [(1, 0), (1, 1), (1, 2), (1, 3)]
 
 
-def test_a_fold_whose_messages_left_the_path_stands_for_none(ledger: Ledger) -> None:
+def test_a_fold_whose_messages_left_the_path_covers_none(ledger: Ledger) -> None:
     ids = send(ledger, list("abcdef"))
     commit(ledger, make_fold(ids[:3]))
     send(ledger, list("bcdef"))

@@ -61,7 +61,7 @@ def test_several_sessions_go_into_one_transaction_and_one_that_changed_stops_no_
     assert is_sound(ledger)
 
 
-def test_a_session_goes_on_twice_in_one_transaction(ledger: Ledger) -> None:
+def test_a_session_continues_twice_in_one_transaction(ledger: Ledger) -> None:
     send(ledger, ["a"])
     first = make_extension(ledger, "b")
     link = chain_tail(first.messages[-1].id, [digest_of(b"c")])[0]
@@ -108,7 +108,7 @@ def test_a_session_that_is_not_as_it_was_seen_is_left_alone(ledger: Ledger, chan
     assert is_sound(ledger)
 
 
-def test_a_path_that_was_cut_back_goes_on_with_what_it_had_before(ledger: Ledger) -> None:
+def test_a_path_that_was_cut_back_continues_with_what_it_had_before(ledger: Ledger) -> None:
     send(ledger, ["a", "b", "c"])
     send(ledger, ["a"])
     rows = ledger.extend([make_extension(ledger, "x")], may_wait=True)
@@ -122,7 +122,7 @@ def test_a_path_that_was_cut_back_goes_on_with_what_it_had_before(ledger: Ledger
     assert is_sound(ledger)
 
 
-def test_sessions_that_simply_go_on_and_others_are_stored_together(ledger: Ledger) -> None:
+def test_sessions_that_simply_continue_and_others_are_stored_together(ledger: Ledger) -> None:
     send(ledger, ["a"], session="plain")
     send(ledger, ["a", "b", "c"], session="cut back")
     send(ledger, ["a"], session="cut back")

@@ -81,7 +81,7 @@ def test_forgetting_twice_or_what_is_not_there_does_nothing(ledger: Ledger) -> N
     assert len(ledger.read_edits(SESSION)) == 1
 
 
-def test_forgetting_changes_the_version_so_that_nobody_goes_on_with_what_he_remembers(ledger: Ledger) -> None:
+def test_forgetting_changes_the_version_so_that_nobody_continues_with_a_stale_copy(ledger: Ledger) -> None:
     ids = send(ledger, ["a", "secret", "c"])
     before = ledger.read_session(SESSION)
     assert ledger.find_forgotten(SESSION) == []

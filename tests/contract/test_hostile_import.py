@@ -260,7 +260,7 @@ def test_three_thousand_forged_files(told: Told, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
-def test_a_file_that_was_cut_off_or_is_no_text_is_refused_by_the_command(
+def test_a_file_that_was_cut_off_or_is_not_text_is_refused_by_the_command(
     told: Told, tmp_path: Path, share: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.dumps(told).encode()

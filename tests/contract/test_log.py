@@ -40,7 +40,7 @@ def test_events_keep_any_json(ledger: Ledger) -> None:
     assert (event.kind, event.fields) == ("odd\0kind", fields)
 
 
-def test_a_fact_found_again_stands_once_and_sessions_have_their_own(ledger: Ledger) -> None:
+def test_a_fact_found_again_is_stored_once_and_each_session_has_its_own(ledger: Ledger) -> None:
     for name in ("a", "b"):
         ids = send(ledger, ["x", "y"], session=name)
         for number in range(2):

@@ -58,7 +58,7 @@ def test_a_session_with_all_that_one_can_have_comes_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_an_imported_session_shows_the_same_and_goes_on_in_the_same_way(
+def test_an_imported_session_shows_the_same_and_continues_in_the_same_way(
     ledger: Ledger, elsewhere: Ledger, tmp_path: Path, config: CompressionConfig
 ) -> None:
     one = make_session(tmp_path / "one", ledger, SESSION, config)
@@ -148,7 +148,7 @@ def test_what_is_stored_again_is_what_was_read(ledger: Ledger, elsewhere: Ledger
     assert is_sound(elsewhere)
 
 
-def test_a_session_exported_before_facts_and_events_were_told_is_still_imported(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_session_exported_without_facts_and_events_is_still_imported(ledger: Ledger, tmp_path: Path) -> None:
     manager = make_session(tmp_path / "one", ledger, SESSION, FOLDING)
     told = export_session(ledger, SESSION)
     old = {key: value for key, value in told.items() if key not in ("facts", "events", "usage")} | {"refold_session": 1}

@@ -148,7 +148,7 @@ def test_words_without_a_code_are_a_reason_too() -> None:
     assert text_reason("") is NO_REASON
 
 
-def test_the_reason_is_no_part_of_an_edits_id_so_views_and_ledgers_stay_as_they_are() -> None:
+def test_the_reason_is_not_part_of_an_edits_id_so_views_and_ledgers_do_not_change() -> None:
     ids = {
         Edit("drop", "prune", ("00",), part=0, reason=reason).id
         for reason in (NO_REASON, HARD, because.MANUAL(), text_reason("old observation"))

@@ -49,14 +49,14 @@ def test_without_edits_the_view_is_the_objects_that_came_in(talk: View) -> None:
     assert all(item.raw is message.raw for item, message in zip(talk.items, talk.messages, strict=True))
 
 
-def test_a_fold_stands_at_the_place_of_the_first_message_it_covers(talk: View) -> None:
+def test_a_fold_is_placed_at_the_first_message_it_covers(talk: View) -> None:
     view = amend(talk, [fold(talk, 2, 6)])
     assert len(view.items) == 7
     assert contents(view)[2] == "short"
     assert view.items[2].ids == tuple(m.id for m in talk.messages[2:6])
 
 
-def test_a_fold_may_stand_before_a_message_that_it_does_not_cover(talk: View) -> None:
+def test_a_fold_may_be_placed_before_a_message_that_it_does_not_cover(talk: View) -> None:
     ahead = replace_fields(fold(talk, 3, 6), before=talk.messages[1].id, id="")
     view = amend(talk, [ahead, replace(talk, 1, "edited")])
     assert contents(view)[:4] == [contents(talk)[0], "short", "edited", contents(talk)[2]]
@@ -66,7 +66,7 @@ def test_a_fold_may_stand_before_a_message_that_it_does_not_cover(talk: View) ->
     assert contents(amend(talk, [lost]))[3] == "short", "else it stands where its first message was"
 
 
-def test_two_folds_at_one_place_stand_in_the_order_of_what_they_cover(talk: View) -> None:
+def test_two_folds_at_one_place_keep_the_order_of_what_they_cover(talk: View) -> None:
     later = replace_fields(fold(talk, 5, 7, "later"), before=talk.messages[1].id, id="")
     view = amend(talk, [later, fold(talk, 1, 3, "earlier")])
     assert contents(view)[1:3] == ["earlier", "later"]

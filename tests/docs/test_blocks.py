@@ -118,7 +118,7 @@ def test_a_wrong_output_or_status_fails(tmp_path: Path) -> None:
         run_command(Command("false | cat", (), 1), tmp_path, os.environ)
 
 
-def test_a_pipe_that_head_closes_early_is_no_failure(tmp_path: Path) -> None:
+def test_a_pipe_that_head_closes_early_is_not_a_failure(tmp_path: Path) -> None:
     run_command(Command("yes | head -n 1", ("y",), 1), tmp_path, os.environ)
 
 

@@ -100,14 +100,14 @@ def test_a_locked_ledger_says_so_after_the_time_it_was_given(file: Path) -> None
 @pytest.mark.parametrize(
     "content", [b"this is a diary, not a database" * 40, bytes(range(256)) * 40], ids=["text", "bytes"]
 )
-def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_alone(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(LedgerError, match="not a database"):
         SqliteLedger(file).open_session(SESSION, NOW)
     assert file.read_bytes() == content
 
 
-def test_a_damaged_page_is_told_and_never_read_as_a_shorter_history(file: Path) -> None:
+def test_a_damaged_page_is_reported_and_never_read_as_a_shorter_history(file: Path) -> None:
     ledger = SqliteLedger(file)
     ids = send(ledger, [f"message {number} " + "x" * 500 for number in range(300)])
     commit(ledger, make_fold(ids[:50]))

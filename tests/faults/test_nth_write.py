@@ -174,7 +174,7 @@ def test_whatever_write_fails_while_a_ledger_is_made_it_can_be_made_again(
     assert fail_at > 10
 
 
-def test_a_ledger_goes_on_after_a_write_that_failed_once(disk: Disk, template: Path) -> None:
+def test_a_ledger_continues_after_a_write_that_failed_once(disk: Disk, template: Path) -> None:
     disk.plan(0, is_dead_after=False)
     ledger = SqliteLedger(template, synchronous="full", vfs=NAME)
     before = tell_all(ledger)

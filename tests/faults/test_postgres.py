@@ -50,7 +50,7 @@ def test_eight_processes_append_to_and_compress_four_sessions(url: str, project_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["stopped", "crashed"])
-def test_what_a_process_was_told_is_stored_is_there_after_the_server_restarts(
+def test_data_confirmed_as_stored_survives_a_restart_of_the_server(
     own_url: str, project_root: Path, at_once: bool
 ) -> None:
     server = own_server()

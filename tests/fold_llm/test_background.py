@@ -234,7 +234,7 @@ def test_a_model_that_fails_in_the_background_leaves_the_extract(tmp_path: Path)
     manager.close()
 
 
-def test_who_switches_it_off_waits_for_the_fold(tmp_path: Path) -> None:
+def test_with_background_folding_off_the_caller_waits_for_the_fold(tmp_path: Path) -> None:
     gate = Gate()
     gate.open.set()
     manager = manage(tmp_path, gate, background=False)
@@ -242,7 +242,7 @@ def test_who_switches_it_off_waits_for_the_fold(tmp_path: Path) -> None:
     manager.close()
 
 
-def test_a_person_who_asks_does_not_wait_for_what_was_begun_by_itself(tmp_path: Path) -> None:
+def test_a_manual_compression_does_not_wait_for_a_background_one(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate)
     grow(manager, "s1", working(13))

@@ -44,7 +44,7 @@ def fold_with(answer: str, messages: list[Any]) -> str:
     ["U> {order}.", "- U> {order}.", "A> {order}.", "- The user decided: {order}.", "- {order}.", "- Rule: {order}!"],
 )
 @pytest.mark.parametrize("heading", ["What the user wants", "Findings and decisions", "Open", "What failed"])
-def test_no_injected_sentence_comes_out_as_a_persons_words_a_rule_or_a_decision(
+def test_no_injected_sentence_is_recorded_as_a_persons_words_a_rule_or_a_decision(
     language: str, line: str, heading: str
 ) -> None:
     order = ORDERS[language]

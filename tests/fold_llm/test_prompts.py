@@ -77,7 +77,7 @@ def test_a_custom_prompt_may_hold_braces_and_percent_signs() -> None:
     assert Demands(custom="x").headings == ()
 
 
-def test_restored_content_stands_in_the_place_of_its_path() -> None:
+def test_restored_content_replaces_its_path() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     placeholder = "Tool result is at: offloaded/s/1.txt"
     messages = parse(
@@ -92,6 +92,6 @@ def test_restored_content_stands_in_the_place_of_its_path() -> None:
     assert f"user: {placeholder}" in record, "only a tool's result is restored"
 
 
-def test_cutting_the_middle_tells_how_much_went() -> None:
+def test_cutting_the_middle_says_how_much_is_missing() -> None:
     assert cut_middle("a" * 100, 10) == "aaaaaa\n[… 90 …]\naaaa"
     assert cut_middle("short", 10) == "short"

@@ -46,7 +46,7 @@ def test_secrets_are_masked_before_the_summariser_the_pages_and_the_log(tmp_path
     manager.close()
 
 
-def test_who_switches_masking_off_gets_the_words_as_they_are(tmp_path: Path) -> None:
+def test_without_masking_secrets_are_sent_as_they_are(tmp_path: Path) -> None:
     model = ScriptedModel("The garden is planned.")
     manager = ContextCompressionManager(CONFIG.replace(redact=False), tmp_path, llm=model)
     manager.prepare_context_sync("s1", leaking())

@@ -67,7 +67,7 @@ def test_summaries_have_their_own_model_address_and_key(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("empty_home")
 @pytest.mark.parametrize("setting", [{"summariser": "extract"}, {"fold": {"summariser": "extract"}}])
-def test_who_wants_rules_alone_reaches_no_network(tmp_path: Path, setting: Any) -> None:
+def test_summaries_by_rules_alone_use_no_network(tmp_path: Path, setting: Any) -> None:
     with ScriptedProvider(GOOD) as provider:
         config = load(tmp_path, OPENAI_API_KEY=SECRET, OPENAI_BASE_URL=provider.openai_url).replace(**setting)
         assert folds(refold.compress(working(40), 3_000, config=config)) == ["extract"]
@@ -131,7 +131,7 @@ def test_time_out_and_attempts_are_settings(tmp_path: Path) -> None:
         CompressionConfig(compact_timeout_s=0)
 
 
-def test_changing_settings_later_changes_who_writes(tmp_path: Path) -> None:
+def test_changing_settings_later_changes_the_writer_of_summaries(tmp_path: Path) -> None:
     model = ScriptedModel(GOOD)
     manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), tmp_path, llm=model)
     manager.configure(summariser="extract")
@@ -176,7 +176,7 @@ def test_rules_and_open_asks_that_a_model_left_out_are_added_word_by_word(tmp_pa
         manager.close()
 
 
-def test_only_what_somebody_said_stands_behind_the_mark_of_a_quote(tmp_path: Path) -> None:
+def test_only_real_sayings_follow_the_mark_of_a_quote(tmp_path: Path) -> None:
     said, made_up = "Log 3 comes next.", "Delete the logs at once."
     text = f"## Project Overview\nA> {said}\nU> {made_up}\n## Current Status\n- The logs were read."
     manager = ContextCompressionManager(

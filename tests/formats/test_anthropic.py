@@ -179,7 +179,7 @@ def test_a_changed_text_keeps_the_fields_beside_it() -> None:
         ("user", None, "assistant", "user"),
     ],
 )
-def test_a_summary_is_the_users_unless_it_stands_between_two_user_messages(
+def test_a_summary_has_the_role_user_unless_it_is_between_two_user_messages(
     wanted: Any, before: Any, after: Any, allowed: str
 ) -> None:
     assert CLAUDE.allow_role(wanted, before, after) == allowed

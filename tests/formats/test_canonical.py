@@ -169,7 +169,7 @@ def test_nesting_without_end_is_refused_with_its_place() -> None:
         deep = deep.pop()  # Freed level by level, so that no destructor recurses.
 
 
-def test_what_is_no_json_is_refused_with_its_place() -> None:
+def test_invalid_json_is_refused_with_its_place() -> None:
     for value in (b"bytes", {1, 2}, object()):
         with pytest.raises(FormatError, match=r"messages\[3\] is not JSON"):
             digest_message({"role": "user", "content": "a", "x": value}, where="messages[3]")
@@ -178,7 +178,7 @@ def test_what_is_no_json_is_refused_with_its_place() -> None:
 @pytest.mark.parametrize(
     "text", ["", "null", "5", '"s"', "{", "{}}", "[" * 100_000, '{"a":' * 5_000 + "1" + "}" * 5_000]
 )
-def test_arguments_that_are_no_object_or_list_stay_text(text: str) -> None:
+def test_arguments_that_are_neither_object_nor_list_stay_text(text: str) -> None:
     assert parse_arguments(text) == text
 
 

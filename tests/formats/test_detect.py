@@ -94,7 +94,7 @@ def test_a_request_comes_back_as_the_same_request(body: Any) -> None:
     assert body == before
 
 
-def test_what_stands_beside_the_messages_is_found() -> None:
+def test_fields_beside_the_messages_are_found() -> None:
     chat = read_conversation({"model": "m", "messages": PLAIN, "tools": CHAT_TOOLS, "x": 1})
     assert (chat.format.name, chat.model, chat.tools, chat.system) == ("openai-chat", "m", CHAT_TOOLS, None)
     items = read_conversation({"instructions": "rules", "input": "hi", "previous_response_id": "r"})
@@ -123,7 +123,7 @@ def test_one_row_that_is_a_request_is_unwrapped_and_wrapped_again() -> None:
         ([{"messages": PLAIN}, {"messages": PLAIN}], "row 0 of 2 is a whole conversation"),
     ],
 )
-def test_what_is_no_conversation_is_refused_with_a_reason(value: Any, says: str) -> None:
+def test_input_that_is_not_a_conversation_is_refused_with_a_reason(value: Any, says: str) -> None:
     with pytest.raises(FormatError, match=says):
         read_conversation(value)
 

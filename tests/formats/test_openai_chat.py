@@ -204,7 +204,7 @@ def test_a_change_that_would_break_the_conversation_is_refused(raw: Any, changes
         CHAT.render(read(raw), changes)
 
 
-def test_a_refusal_can_be_shortened_wherever_it_stands() -> None:
+def test_a_refusal_can_be_shortened_anywhere() -> None:
     apart = {"role": "assistant", "content": None, "refusal": "long"}
     block = {"role": "assistant", "content": [{"type": "refusal", "refusal": "long"}]}
     assert CHAT.render(read(apart), {0: "no"}) == {**apart, "refusal": "no"}

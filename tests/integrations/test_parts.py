@@ -72,7 +72,7 @@ def test_a_changed_message_keeps_its_unchanged_parts_their_order_and_its_fields(
     assert made.parts[2] is ANSWER.parts[3]
 
 
-def test_an_original_in_the_place_of_a_record_is_no_copy_of_the_record() -> None:
+def test_an_original_in_the_place_of_a_record_is_not_a_copy_of_the_record() -> None:
     record = Turn("user", ({"type": "text", "text": "a record"},), "T-2")
     source = MessageSource((0,), "restored", (record,))
     assert find_origin(source) is None

@@ -111,7 +111,7 @@ def test_async_helpers_store_what_the_model_says(provider: ScriptedProvider, tmp
     asyncio.run(work())
 
 
-def test_what_is_no_client_and_settings_beside_a_manager_are_refused(tmp_path: Path) -> None:
+def test_an_object_that_is_not_a_client_and_settings_beside_a_manager_are_refused(tmp_path: Path) -> None:
     with pytest.raises(refold.ConfigError, match="openai or anthropic SDK, not object"):
         refold.wrap(object(), session="s1")
     with openai.OpenAI(api_key="any") as plain, pytest.raises(refold.ConfigError, match="reserve"):

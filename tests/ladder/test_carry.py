@@ -23,7 +23,7 @@ def outcome() -> Outcome:
     return drive(prepare(view, Plan(budget, (Fold(),))), answer_nothing)
 
 
-def test_a_change_costs_what_is_written_anew_and_not_what_is_new_anyway(outcome: Outcome) -> None:
+def test_a_change_costs_the_rewritten_tokens_and_not_new_ones(outcome: Outcome) -> None:
     items = outcome.view.items
     assert any(item.is_fold for item in items)
     first = next(at for at, item in enumerate(items) if item.is_fold)

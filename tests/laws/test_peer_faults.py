@@ -139,7 +139,7 @@ def test_arguments_that_fill_the_window_are_brought_within_it(preset: str) -> No
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_null_content_is_no_error(preset: str) -> None:
+def test_null_content_is_not_an_error(preset: str) -> None:
     nothing: list[dict[str, Any]] = [{"role": "user", "content": None}, {"role": "assistant", "content": None}]
     messages = [*nothing, *make_turn(10), *nothing, {"role": "user", "content": "Go on."}]
     messages[3] = {**messages[3], "content": None}

@@ -143,7 +143,7 @@ def test_editing_the_last_message_makes_one_new(wire: str, ledger: SqliteLedger)
     assert client.send([*history[:-1], {"role": "user", "content": "Rather this."}]) == [len(history) - 1]
 
 
-def test_trimming_the_oldest_makes_none_new(wire: str, ledger: SqliteLedger) -> None:
+def test_trimming_the_oldest_messages_makes_no_message_new(wire: str, ledger: SqliteLedger) -> None:
     client, history = Client(wire, ledger), HISTORIES[wire]
     client.send(history)
     assert client.send(history[2:]) == []

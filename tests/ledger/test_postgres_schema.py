@@ -211,7 +211,7 @@ def test_s0_9_content_is_the_text_of_a_message_and_raw_its_json(url: str, ledger
     assert [content for (content,) in found] == [content for content, _ in rows]
 
 
-def test_the_messages_view_tells_what_is_compressed_and_what_a_summary_stands_for(
+def test_the_messages_view_shows_what_is_compressed_and_what_a_summary_stands_for(
     url: str, ledger: PostgresLedger
 ) -> None:
     ids = send(ledger, ["a", "b\0", "c", "d"])

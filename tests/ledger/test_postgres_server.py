@@ -108,7 +108,7 @@ def test_an_address_that_the_driver_cannot_read_is_not_quoted_either() -> None:
         assert SECRET not in tell_everything(caught.value)
 
 
-def test_two_places_that_disagree_are_told_without_their_passwords(tmp_path: Path) -> None:
+def test_two_places_that_disagree_are_reported_without_their_passwords(tmp_path: Path) -> None:
     lines = [f"ledger: postgresql://bob:{SECRET}{at}@h/db" for at in range(2)]
     (tmp_path / "refold.yaml").write_text(f"{lines[0]}\ncompression:\n  {lines[1]}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"refold.yaml:1: ledger is .*bob:\*\*\*@h/db.*keep one") as caught:
@@ -216,7 +216,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(own_url: str) -> None
 
 
 @pytest.mark.slow
-def test_a_role_that_may_only_read_reads_and_is_told_that_it_may_not_write(own_url: str) -> None:
+def test_a_read_only_role_can_read_and_gets_a_clear_error_for_writing(own_url: str) -> None:
     import psycopg
 
     ledger = open_ledger(own_url)

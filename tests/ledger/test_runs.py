@@ -16,7 +16,7 @@ def expand(runs: list[Span]) -> list[int]:
 
 
 @given(NUMBERS)
-def test_runs_tell_the_same_numbers(numbers: list[int]) -> None:
+def test_two_runs_report_the_same_numbers(numbers: list[int]) -> None:
     runs = find_runs(numbers)
     assert expand(runs) == numbers
     assert count_runs(runs) == len(numbers)

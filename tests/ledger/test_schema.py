@@ -107,7 +107,7 @@ def test_s0_9_content_is_the_text_of_a_message_and_raw_its_json(ledger: SqliteLe
     assert [content for content, _ in rows] == [text for _, text in SHOWN] + odd
 
 
-def test_the_messages_view_tells_what_is_compressed_and_what_a_summary_stands_for(ledger: SqliteLedger) -> None:
+def test_the_messages_view_shows_what_is_compressed_and_what_a_summary_stands_for(ledger: SqliteLedger) -> None:
     ids = send(ledger, ["a", "b", "c", "d"])
     inner = make_fold(ids[:2], "[Context Summary] a and b", level=1)
     outer = make_fold(ids[:3], "[Context Summary] all three", level=2, made_from=[inner.id])

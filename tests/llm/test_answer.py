@@ -87,7 +87,7 @@ async def test_models_of_other_shapes_are_understood() -> None:
         ("  padded \n", Reply("padded")),
     ],
 )
-async def test_a_reply_has_the_answer_without_what_stands_around_it(step: Any, reply: Reply) -> None:
+async def test_a_reply_has_the_answer_without_the_text_around_it(step: Any, reply: Reply) -> None:
     assert await answer_async(ASK, ScriptedModel(step), limits=QUICK) == reply
 
 
@@ -208,6 +208,6 @@ def test_the_pause_doubles_up_to_its_limit_and_is_never_shorter_than_the_provide
     assert choose_pause(ProviderError("wrong"), 1, 0.5, 8.0) is None
 
 
-async def test_thinking_that_a_wire_keeps_apart_is_no_part_of_the_reply() -> None:
+async def test_thinking_that_a_wire_keeps_apart_is_not_a_part_of_the_reply() -> None:
     model = ScriptedModel(ScriptedReply("The answer.", thinking="hm"))
     assert await answer_async(ASK, model, limits=QUICK) == Reply("The answer.")

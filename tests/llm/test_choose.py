@@ -16,7 +16,7 @@ ANTHROPIC = {"ANTHROPIC_API_KEY": "key-of-anthropic"}
 LOCAL = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
 
 
-def test_nothing_set_is_no_model() -> None:
+def test_without_settings_there_is_no_model() -> None:
     assert read_endpoint({}) is None
     assert read_endpoint({"OPENAI_API_KEY": "  "}, "gpt-4o") is None
     assert choose_model(None, None) == Choice(None, "", because.NO_MODEL())
@@ -59,7 +59,7 @@ def test_a_key_of_one_provider_never_goes_to_another() -> None:
     assert own.key == ""
 
 
-def test_an_address_that_is_none_is_refused_without_quoting_its_secrets() -> None:
+def test_an_invalid_address_is_refused_without_quoting_its_secrets() -> None:
     with pytest.raises(ConfigError) as caught:
         read_endpoint({}, "m", url="ftp://user:hunter22@host/v1")
     assert "hunter22" not in str(caught.value)

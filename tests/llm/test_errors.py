@@ -22,7 +22,7 @@ def test_an_overflow_is_known_in_every_providers_words(status: int, body: Any, l
 
 
 @pytest.mark.parametrize(("status", "body"), [row[1:] for row in OTHERS], ids=[row[0] for row in OTHERS])
-def test_what_only_sounds_like_an_overflow_is_none(status: int, body: Any) -> None:
+def test_an_error_that_only_sounds_like_an_overflow_is_not_one(status: int, body: Any) -> None:
     assert not isinstance(classify_response(status, body), ContextOverflow)
 
 
@@ -49,7 +49,7 @@ def test_a_status_says_whether_trying_again_may_help(status: int, kind: type[Exc
     assert type(classify_response(status, "no")) is kind
 
 
-def test_an_empty_account_is_no_reason_to_wait() -> None:
+def test_nobody_waits_for_an_empty_account() -> None:
     body = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
     error = classify_response(429, body)
     assert type(error) is ProviderError
@@ -150,14 +150,14 @@ def test_hostile_bodies_are_sorted_quickly_and_briefly() -> None:
     assert time.thread_time() - start < 5  # An endless search would take minutes.
 
 
-def test_a_limit_of_absurd_length_is_no_limit() -> None:
+def test_a_limit_of_absurd_length_is_ignored() -> None:
     found = find_overflow("maximum context length is " + "9" * 40)
     assert found is not None
     assert found.tokens_max is None
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
-def test_a_status_that_says_something_else_is_no_overflow_whatever_the_words(status: int) -> None:
+def test_a_status_that_says_something_else_is_not_an_overflow_whatever_the_words(status: int) -> None:
     body = {"error": {"message": "This model's maximum context length is 8192 tokens; your plan does not include it."}}
     assert not isinstance(classify_response(status, body), ContextOverflow)
     assert isinstance(classify_response(400, body), ContextOverflow)

@@ -79,7 +79,7 @@ async def test_a_character_cut_in_half_between_two_packets_is_whole_again(ask: A
 
 
 @each
-async def test_a_web_page_is_no_answer_whatever_it_calls_itself(ask: Ask, write: Write) -> None:
+async def test_a_web_page_is_not_an_answer_whatever_it_calls_itself(ask: Ask, write: Write) -> None:
     page = b"<!doctype html><html><body>Sign in to the hotel's network</body></html>"
     with (
         serve_bytes(lambda: iter([page]), headers=("content-type: text/html; charset=utf-8",)) as url,
@@ -160,7 +160,7 @@ async def test_an_error_without_end_is_left(ask: Ask, write: Write) -> None:
 
 @each
 @pytest.mark.parametrize("pause", ["31536000", "1e300", "Wed, 16 Nov 2044 08:00:00 GMT"])
-async def test_a_pause_of_a_year_is_told_and_never_waited_for(ask: Ask, write: Write, pause: str) -> None:
+async def test_a_pause_of_a_year_is_reported_and_never_waited_for(ask: Ask, write: Write, pause: str) -> None:
     body = b'{"error": {"message": "slow down"}}'
     headers = ("content-type: application/json", f"retry-after: {pause}")
     with (

@@ -117,7 +117,7 @@ KEPT = [
 
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("around", ["%s", "the key is %s, use it", '{"k":"%s"}', "a=%s\n", "（%s）", "`%s`"])
-def test_a_key_of_a_known_shape_is_masked_wherever_it_stands(name: str, around: str) -> None:
+def test_a_key_of_a_known_shape_is_masked_anywhere(name: str, around: str) -> None:
     masked = redact_text(around % PLANTED[name])
     assert PLANTED[name][-20:] not in masked
     assert "[redacted: " in masked

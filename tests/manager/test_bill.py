@@ -41,7 +41,9 @@ def test_before_any_compression_sent_and_raw_are_the_same(manager: ContextCompre
     assert figures.bill.cached_share == pytest.approx(0.5, abs=0.01)
 
 
-def test_after_a_compression_raw_goes_on_as_if_there_had_been_none(manager: ContextCompressionManager) -> None:
+def test_after_a_compression_the_raw_history_continues_as_if_there_had_been_none(
+    manager: ContextCompressionManager,
+) -> None:
     fill(manager, "a", 20)
     figures = read_figures(manager.ledger, "a")
     assert figures.folds

@@ -48,7 +48,7 @@ def test_a_view_that_has_grown_is_compressed_again(tmp_path: Path) -> None:
     assert 4 <= sum(acted) <= 8
 
 
-def test_a_compression_that_archived_something_is_no_failure_however_much_is_left(tmp_path: Path) -> None:
+def test_a_compression_that_archived_something_is_not_a_failure_however_much_is_left(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     assert all(grow(manager, chat(10), 12))
     assert not manager.status("s1").stopped

@@ -34,7 +34,7 @@ def make_manager(
 
 
 @JUMPS
-def test_a_session_goes_on_over_a_jump_and_its_summaries_stay_in_order(tmp_path: Path, jump: float) -> None:
+def test_a_session_continues_over_a_jump_and_its_summaries_stay_in_order(tmp_path: Path, jump: float) -> None:
     clock = Clock()
     manager = make_manager(tmp_path, clock)
     manager.prepare_context_sync("s1", chat(12))
@@ -66,7 +66,7 @@ def test_the_lease_of_a_process_that_died_before_the_jump_stops_nobody(tmp_path:
 
 
 @JUMPS
-def test_who_holds_a_lease_over_a_jump_keeps_it_by_its_heartbeat(tmp_path: Path, jump: float) -> None:
+def test_the_heartbeat_keeps_a_lease_over_a_jump_of_the_clock(tmp_path: Path, jump: float) -> None:
     clock = Clock()
     manager = make_manager(tmp_path, clock)
     manager.append("s1", chat(3))
@@ -78,7 +78,7 @@ def test_who_holds_a_lease_over_a_jump_keeps_it_by_its_heartbeat(tmp_path: Path,
 
 
 @JUMPS
-def test_the_pages_of_the_day_and_the_bill_stand_a_jump(tmp_path: Path, jump: float) -> None:
+def test_the_pages_of_the_day_and_the_bill_survive_a_jump_of_the_clock(tmp_path: Path, jump: float) -> None:
     clock = Clock()
     manager = make_manager(tmp_path, clock)
     for count in (12, 24, 36):
@@ -93,7 +93,7 @@ def test_the_pages_of_the_day_and_the_bill_stand_a_jump(tmp_path: Path, jump: fl
 
 
 @JUMPS
-def test_the_economics_of_a_warm_cache_stand_a_jump(tmp_path: Path, jump: float) -> None:
+def test_the_economics_of_a_warm_cache_survive_a_jump_of_the_clock(tmp_path: Path, jump: float) -> None:
     clock = Clock()
     manager = make_manager(tmp_path, clock, CompressionConfig(window=8_000, reserve=500, economic=True))
     for count in range(1, 20, 2):

@@ -18,7 +18,7 @@ def manager(tmp_path: Path) -> ContextCompressionManager:
     return ContextCompressionManager(config, tmp_path)
 
 
-def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCompressionManager) -> None:
+def test_postponed_and_folded_messages_are_reported_in_full(manager: ContextCompressionManager) -> None:
     messages = agent_messages(60)
     for end in range(3, len(messages), 2):
         prepared = manager.prepare_context_sync("s", messages[: end + 1], model="claude-sonnet-4-5")

@@ -53,7 +53,7 @@ def test_a_model_with_a_plain_method_works_too(tmp_path: Path) -> None:
     assert WORDS in prepared.summary
 
 
-def test_who_chose_extracts_gets_extracts(tmp_path: Path) -> None:
+def test_with_extracts_chosen_summaries_are_extracts(tmp_path: Path) -> None:
     model = Model(WORDS)
     config = COUNTED.replace(fold={"summariser": "extract"})
     ContextCompressionManager(config, tmp_path, llm=model).prepare_context_sync("s1", chat(12))

@@ -12,7 +12,7 @@ from tests.manager.sessions import SMALL, agent, chat
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 
 
-def test_before_and_after_a_compression_are_told_with_tokens_reason_and_time(tmp_path: Path) -> None:
+def test_a_compression_is_reported_before_and_after_with_tokens_reason_and_time(tmp_path: Path) -> None:
     manager = ContextCompressionManager(SMALL, tmp_path)
     heard: list[Notice] = []
     manager.on("before_compress", heard.append)
@@ -75,7 +75,7 @@ def test_a_listener_that_raises_harms_nothing_and_is_reported(tmp_path: Path) ->
     assert manager.verify() == []
 
 
-def test_undo_is_told(tmp_path: Path) -> None:
+def test_an_undo_is_reported(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     heard: list[Notice] = []
     manager.on("undone", heard.append)

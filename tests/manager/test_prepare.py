@@ -118,7 +118,7 @@ def test_any_text_is_a_session_id_and_none_is_a_path(tmp_path: Path, session_id:
 
 
 @pytest.mark.parametrize("session_id", ["", "x" * 257, None, 7])
-def test_what_is_no_session_id_is_refused(tmp_path: Path, session_id: Any) -> None:
+def test_an_invalid_session_id_is_refused(tmp_path: Path, session_id: Any) -> None:
     with pytest.raises(FormatError, match="session id"):
         open_manager(tmp_path).prepare_context_sync(session_id, chat(1))
 
@@ -131,7 +131,7 @@ def test_messages_and_current_messages_are_one_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("messages", ["text", b"bytes", 5, {"role": "user"}, [5], [None], [{"content": "no role"}]])
-def test_what_is_no_conversation_is_refused_and_nothing_is_stored(tmp_path: Path, messages: Any) -> None:
+def test_input_that_is_not_a_conversation_is_refused_and_nothing_is_stored(tmp_path: Path, messages: Any) -> None:
     manager = open_manager(tmp_path)
     with pytest.raises(FormatError):
         manager.prepare_context_sync("s1", messages)
@@ -164,7 +164,7 @@ def test_the_budget_is_that_of_the_model_at_hand(tmp_path: Path) -> None:
     assert manager.prepare_context_sync("s1", history, model="large").messages == small.messages
 
 
-def test_an_unknown_model_is_told(tmp_path: Path) -> None:
+def test_an_unknown_model_is_reported(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, CompressionConfig())
     prepared = manager.prepare_context_sync("s1", chat(2), model="nobody-7b")
     assert prepared.report is not None

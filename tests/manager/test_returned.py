@@ -40,7 +40,7 @@ def test_a_client_that_keeps_only_the_view_has_the_session_of_one_that_keeps_eve
     assert sorted(set(covered)) == list(range(len(kept) - len(new)))
 
 
-def test_after_an_undo_the_originals_stand_where_the_record_came_in(tmp_path: Path) -> None:
+def test_after_an_undo_the_originals_replace_the_record(tmp_path: Path) -> None:
     manager = ContextCompressionManager(SMALL, tmp_path)
     history = agent(6)
     manager.prepare_context_sync("s1", history)

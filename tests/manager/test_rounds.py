@@ -58,7 +58,7 @@ def test_two_processes_that_race_on_one_session_both_get_through(tmp_path: Path)
     assert manager.verify() == []
 
 
-def test_the_pauses_of_those_who_lose_grow_differ_and_have_an_end(tmp_path: Path) -> None:
+def test_the_pauses_of_losing_processes_grow_differ_and_end(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     for chance in (0.0, 0.5, 1.0):
         manager._keeper.chance = lambda chance=chance: chance
@@ -90,7 +90,7 @@ def make_manager(workspace: Path, config: CompressionConfig = SMALL, **more: Any
     return ContextCompressionManager(config, workspace, ledger=TakesNothing(workspace / "ledger.db"), **more)
 
 
-def test_a_compression_that_the_record_refuses_for_ever_is_told_at_once(tmp_path: Path) -> None:
+def test_a_compression_that_the_record_refuses_for_ever_is_reported_at_once(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     pauses: list[float] = []
     manager._keeper.chance = lambda: pauses.append(0.0) or 0.0  # type: ignore[func-returns-value]
@@ -110,7 +110,7 @@ def test_a_compression_that_the_record_refuses_for_ever_is_told_at_once(tmp_path
     assert manager.verify() == []
 
 
-def test_a_person_who_asks_for_such_a_compression_is_told_too(tmp_path: Path) -> None:
+def test_a_manual_compression_that_cannot_succeed_is_reported_too(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.append("s1", agent(6))
     with pytest.raises(ChangeRefused, match="nobody changed session"):
@@ -152,7 +152,7 @@ def test_a_fold_in_the_background_that_is_refused_is_not_asked_for_without_end(t
     assert "the ledger rejected" in str(manager.status("s1").stopped)
 
 
-def test_messages_that_the_record_refuses_for_ever_are_told_at_once(tmp_path: Path) -> None:
+def test_messages_that_the_record_refuses_for_ever_are_reported_at_once(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.ledger.refuses = "append"  # type: ignore[attr-defined]
     with pytest.raises(ChangeRefused, match="rejected 3 new messages, although nobody changed session 's1'"):

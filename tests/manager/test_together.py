@@ -60,7 +60,7 @@ def test_eight_processes_on_four_sessions_lose_nothing_and_fold_nothing_twice(tm
     check_all_said(tmp_path, names, 8, ["a", "b", "c", "d"])
 
 
-def test_who_comes_second_uses_the_first_ones_result(tmp_path: Path) -> None:
+def test_the_second_process_uses_the_result_of_the_first(tmp_path: Path) -> None:
     history = agent(30)
     managers = [ContextCompressionManager(SMALL, tmp_path) for _ in range(4)]
     seen: list[str] = []

@@ -70,7 +70,7 @@ def test_undo_by_the_handle_that_a_placeholder_names(tmp_path: Path) -> None:
     assert json.loads(view_of(manager)) == chat(10)
 
 
-def test_what_cannot_be_undone_is_said(tmp_path: Path) -> None:
+def test_an_impossible_undo_is_reported(tmp_path: Path) -> None:
     manager = ContextCompressionManager(SMALL, tmp_path)
     manager.append("s1", chat(2))
     with pytest.raises(HandleUnknown, match="no compression"):

@@ -56,7 +56,7 @@ def test_every_providers_usage_is_understood(reported: Any, input_tokens: int, o
 
 
 @pytest.mark.parametrize("reported", ["many", True, None, [5]])
-def test_what_is_no_usage_is_refused(tmp_path: Path, reported: Any) -> None:
+def test_an_invalid_usage_is_refused(tmp_path: Path, reported: Any) -> None:
     manager = ContextCompressionManager(HYBRID, tmp_path)
     manager.prepare_context_sync("s1", chat(2))
     with pytest.raises(FormatError, match="usage is a number"):

@@ -45,7 +45,7 @@ def test_a_window_without_a_reserve_leaves_room_by_the_settings_rule(manager):
 @pytest.mark.parametrize(
     "limits", [{"window": -1}, {"reserve": True}, {"window": "8000"}, {"window": 100, "reserve": 100}]
 )
-def test_a_window_that_is_none_is_refused(manager, limits):
+def test_an_invalid_window_is_refused(manager, limits):
     with pytest.raises(ConfigError):
         manager.prepare_context_sync("s", make_talk(1), **limits)
 
@@ -55,7 +55,7 @@ def ask(max_tokens):
 
 
 @pytest.mark.parametrize("limit", [-1, 0, True, "500", None])
-def test_a_body_whose_max_tokens_is_no_limit_gets_the_usual_reserve(manager, limit):
+def test_a_body_whose_max_tokens_is_not_a_limit_gets_the_usual_reserve(manager, limit):
     usual = manager.prepare_context_sync("s", make_talk(1), model="claude-sonnet-4-5").report.budget
     assert manager.prepare_context_sync("t", ask(limit)).report.budget == usual
     assert manager.session("u").prepare(ask(limit)).report.budget == usual

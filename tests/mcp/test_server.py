@@ -148,7 +148,7 @@ async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
         assert "7341" in await call(client, "context_recall", query="端口", session="新")
 
 
-async def test_what_is_wrong_is_an_answer_and_the_server_goes_on(tmp_path: Path) -> None:
+async def test_an_error_is_an_answer_and_the_server_continues(tmp_path: Path) -> None:
     fill(tmp_path)
     async with connect_in_process(tmp_path) as client:
         assert (await call(client, "context_expand", handle="nonsense")).startswith("Not found")

@@ -89,7 +89,7 @@ def test_a_broken_file_costs_nothing_but_the_file(tmp_path: Path, content: str) 
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_put_aside_and_waited_for_by_nobody(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_anything_but_a_file_is_put_aside_and_nobody_waits_for_it(tmp_path: Path, make: Callable[[Path], None]) -> None:
     (tmp_path / ".compression").mkdir()
     for name in ("config.json", "summaries.json"):
         make(tmp_path / ".compression" / name)

@@ -120,7 +120,7 @@ def test_a_failure_in_the_middle_takes_back_what_was_written(tmp_path: Path) -> 
     assert folder.read(file_in(folder).path) is None
 
 
-def test_what_cannot_be_removed_is_told_not_raised(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_is_reported_and_raises_nothing(tmp_path: Path) -> None:
     folder = OffloadFolder(tmp_path, "s1")
     (tmp_path / folder.relative / NAME).mkdir(parents=True)
     gone, warnings = folder.remove([f"{folder.relative}/{NAME}"])

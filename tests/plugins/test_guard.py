@@ -108,7 +108,7 @@ COVERS: dict[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("change", COVERS.values(), ids=COVERS)
-def test_a_fold_over_messages_out_of_order_is_refused_and_the_next_rung_goes_on(
+def test_a_fold_over_messages_out_of_order_is_refused_and_the_next_rung_continues(
     tmp_path: Path, change: Callable[[tuple[str, ...]], tuple[str, ...]]
 ) -> None:
     Theirs.change = staticmethod(change)

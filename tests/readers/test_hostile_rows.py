@@ -120,7 +120,7 @@ def test_any_json_value_is_refused_with_a_reason(value: Any) -> None:
 
 @pytest.mark.parametrize("time", [10**400, -(10**400), 1e300, float("nan"), "0001-01-01T00:00:00+23:59", "9999-99-99"])
 @pytest.mark.parametrize("kind", ["claude", "codex", "log"])
-def test_a_time_that_no_clock_shows_is_as_good_as_none(kind: str, time: Any) -> None:
+def test_an_impossible_time_counts_as_missing(kind: str, time: Any) -> None:
     rows = [{**row, "timestamp": time} for row in KINDS[kind]]
     without = [{key: value for key, value in row.items() if key != "timestamp"} for row in KINDS[kind]]
     read, wanted = read_value(rows, "file.jsonl").sessions, read_value(without, "file.jsonl").sessions

@@ -211,6 +211,6 @@ def test_the_answer_beside_the_last_request_of_a_log_ends_the_conversation(wire:
 @pytest.mark.parametrize(
     "answer", [None, "text", {"id": 1}, {"error": {"message": "no"}}, {"choices": []}, {"choices": [3]}]
 )
-def test_an_answer_that_is_none_adds_nothing(answer: object) -> None:
+def test_an_invalid_answer_adds_nothing(answer: object) -> None:
     rows = [{"request": {"messages": [{"role": "user", "content": "Hi"}], "model": "m"}, "response": answer}]
     assert len(read_one(rows).messages) == 1

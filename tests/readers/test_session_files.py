@@ -61,7 +61,7 @@ def test_a_branch_that_a_person_went_back_from_is_left_out(tmp_path: Path) -> No
     assert [message["role"] for message in session.messages] == ["user", "assistant", "user", "assistant"]
 
 
-def test_what_no_model_said_is_no_request(tmp_path: Path) -> None:
+def test_text_that_no_model_wrote_is_not_a_request(tmp_path: Path) -> None:
     file = ClaudeFile()
     file.add("user", "Hello", 0)
     file.add("assistant", [{"type": "text", "text": "API Error: 529"}], 1, answer=1, isApiErrorMessage=True)
@@ -71,7 +71,7 @@ def test_what_no_model_said_is_no_request(tmp_path: Path) -> None:
     assert [message["content"][0]["text"] for message in session.messages] == ["Hello", "Hello."]
 
 
-def test_a_session_that_goes_on_under_a_new_id_is_one_and_copied_rows_count_once(tmp_path: Path) -> None:
+def test_a_session_that_continues_under_a_new_id_is_one_and_copied_rows_count_once(tmp_path: Path) -> None:
     file = ClaudeFile("old")
     file.add("user", "First", 0)
     file.add("assistant", [{"type": "text", "text": "One."}], 1, answer=1)
@@ -142,7 +142,7 @@ def test_older_codex_files_hold_their_items_bare(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
-def test_a_log_that_resends_the_history_is_one_session_told_once(tmp_path: Path, wire: str) -> None:
+def test_a_log_that_resends_the_history_is_one_session_stored_once(tmp_path: Path, wire: str) -> None:
     messages = agent_messages(6)
     rows = []
     for end in (4, 8, 12):
@@ -207,5 +207,5 @@ def test_times_are_read_in_any_of_their_usual_forms(value: object, seconds: floa
 
 
 @pytest.mark.parametrize("value", [None, True, "yesterday", [], float("nan"), float("inf")])
-def test_what_is_no_time_is_none(value: object) -> None:
+def test_an_invalid_time_counts_as_missing(value: object) -> None:
     assert read_time(value) is None

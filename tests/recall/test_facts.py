@@ -38,7 +38,7 @@ def test_a_later_value_of_the_same_thing_replaces_the_earlier(earlier: str, late
         ("我喜欢苹果", "我喜欢散步"),
     ],
 )
-def test_statements_about_different_things_stand_beside_each_other(earlier: str, later: str) -> None:
+def test_statements_about_different_things_are_all_kept(earlier: str, later: str) -> None:
     assert not contradicts(earlier, later, "key")
 
 

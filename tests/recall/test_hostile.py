@@ -50,7 +50,7 @@ def test_no_query_is_an_error_or_an_operator(workspace: Workspace, query: str) -
      {"limit": True}, {"tokens_max": "many"}],
     ids=repr,
 )  # fmt: skip
-def test_what_is_no_query_is_told_so(workspace: Workspace, asked: dict[str, object]) -> None:
+def test_an_invalid_query_is_refused(workspace: Workspace, asked: dict[str, object]) -> None:
     workspace.say("s", "a heron")
     with pytest.raises(FormatError, match=r"is a (text|whole number), not"):
         workspace.recall.recall("s", **{"query": "heron", **asked})  # type: ignore[arg-type]

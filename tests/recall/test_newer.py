@@ -20,7 +20,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("old", "new", "query"), CHANGES, ids=[change[2] for change in CHANGES])
-def test_a_statement_that_was_replaced_stands_behind_the_newer_one(
+def test_a_statement_that_was_replaced_ranks_after_the_newer_one(
     workspace: Workspace, old: str, new: str, query: str
 ) -> None:
     chatter = [f"{FILLER[at % 4]} ({at})" for at in range(12)]
@@ -48,7 +48,7 @@ def make_results(*texts: str, role: str = "user") -> list[tuple[int, Recalled]]:
     return [(at, Recalled(text, f"m:{at:08}", role, 1.0 - at / 100)) for at, text in enumerate(texts)]
 
 
-def test_the_newest_of_several_stands_first_and_scores_stay_in_order() -> None:
+def test_the_newest_of_several_comes_first_and_scores_stay_in_order() -> None:
     found = make_results("The limit is 3.", "The limit is now 4.", "The limit is now 5.", "Something about a limit.")
     ranked = put_newer_first(found, "What is the limit?")
     assert [one.text for one in ranked][:2] == ["The limit is now 5.", "The limit is now 4."]

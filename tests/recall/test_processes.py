@@ -82,7 +82,7 @@ def test_a_process_killed_while_it_indexes_leaves_an_index_that_verifies(tmp_pat
     workspace.ledger.close()
 
 
-def test_what_upkeep_did_not_finish_the_next_process_goes_on_with(tmp_path: Path) -> None:
+def test_the_next_process_continues_unfinished_upkeep(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     say_many(workspace, 1_500)
     assert workspace.recall.keep_up("s") is False

@@ -49,7 +49,7 @@ def test_a_question_counts_less_than_the_answer_after_it() -> None:
     assert scores[2] > scores[1]
 
 
-def test_blocks_are_chosen_by_how_much_they_tell_and_bounded() -> None:
+def test_blocks_are_chosen_by_how_much_they_say_and_bounded() -> None:
     sought = [Sought(1.0, list(range(0, 8_000, BLOCK))), Sought(5.0, [4_000])]
     chosen = choose_blocks(sought, 10)
     assert 4_000 // BLOCK in chosen

@@ -61,7 +61,7 @@ def test_each_replica_finds_what_another_stored(replicas: list[ContextCompressio
     assert replicas[0].recalling.index.path != replicas[1].recalling.index.path
 
 
-def test_a_replica_that_starts_anew_goes_on_with_its_index(
+def test_a_replica_that_starts_again_continues_with_its_index(
     replicas: list[ContextCompressionManager], ledger: Ledger, tmp_path: Path
 ) -> None:
     other = replicas[1]
@@ -110,7 +110,7 @@ def test_a_session_deleted_elsewhere_goes_when_the_index_is_next_kept_up(
     assert not holds(other, SECRET)
 
 
-def test_a_session_imported_in_the_place_of_a_deleted_one_is_indexed_anew(
+def test_a_session_imported_in_the_place_of_a_deleted_one_is_indexed_again(
     replicas: list[ContextCompressionManager],
 ) -> None:
     one, other = replicas

@@ -125,7 +125,7 @@ def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace:
     assert workspace.recall.recall("s", "storage question") == []
 
 
-def test_every_result_still_stands_in_a_fork_that_left_the_path(tmp_path: Path, workspace: Workspace) -> None:
+def test_every_result_is_still_found_in_a_fork_that_left_the_path(tmp_path: Path, workspace: Workspace) -> None:
     workspace.say("s", "first the anchor question", "an answer that the client later trims away: kestrel")
     path = workspace.ledger.read_path("s")
     workspace.ledger.append("s", [], [Splice(1, 2, ())], version=path.version, now=2.0)
@@ -162,7 +162,7 @@ def test_a_passage_of_a_message_that_was_sent_again_and_again_with_more_is_shown
     assert len(set(found)) == len(found) > 2
 
 
-def test_who_asks_for_one_exact_value_gets_no_neighbours_of_it(workspace: Workspace) -> None:
+def test_a_search_for_one_exact_value_returns_no_neighbours_of_it(workspace: Workspace) -> None:
     workspace.say("s", "hello there", "the ticket is REF-4711", "fine weather", "indeed")
     assert workspace.find("s", "REF-4711") == ["the ticket is REF-4711"]
     assert len(workspace.find("s", "which ticket was it?")) > 1

@@ -142,7 +142,7 @@ def test_a_message_the_ledger_forgot_alone_is_never_shown_and_verify_says_so(wor
     assert workspace.recall.verify_index("s") == []  # Who looks for it takes it out.
 
 
-def test_a_session_that_was_deleted_and_made_again_is_indexed_anew(workspace: Workspace) -> None:
+def test_a_session_that_was_deleted_and_made_again_is_indexed_again(workspace: Workspace) -> None:
     workspace.say("s", "old words about pelicans", now=1.0)
     assert workspace.find("s", "pelicans")
     workspace.ledger.delete_session("s")
@@ -188,7 +188,7 @@ def test_the_index_can_be_deleted_at_any_time(workspace: Workspace) -> None:
     assert workspace.find("s", "heron") == ["the first is heron"]
 
 
-def test_an_index_of_another_layout_is_made_anew_and_a_foreign_file_refused(tmp_path: Path) -> None:
+def test_an_index_of_another_layout_is_made_again_and_a_foreign_file_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.say("s", "the first is heron")
     workspace.find("s", "heron")

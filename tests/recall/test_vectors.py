@@ -64,7 +64,7 @@ def test_meaning_alone_finds_and_words_and_meaning_agree(semantic: Workspace) ->
     assert semantic.recall.recall("s", "quick heron")[0].text == "the quick heron"
 
 
-def test_another_model_makes_every_vector_anew_a_batch_at_a_time(semantic: Workspace, tmp_path: Path) -> None:
+def test_another_model_makes_every_vector_again_a_batch_at_a_time(semantic: Workspace, tmp_path: Path) -> None:
     semantic.say("s", *[f"message number {number}" for number in range(30)])
     semantic.recall.recall("s", "number")
     newer = Hashed("newer", 32)
@@ -174,7 +174,7 @@ def answering(body: bytes) -> Iterator[str]:
         thread.join()
 
 
-def test_a_service_is_asked_in_the_background_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_service_is_asked_in_the_background_and_continues_where_it_was_stopped(tmp_path: Path) -> None:
     with ScriptedProvider([]) as provider:
         options = RecallOptions(embeddings=EmbeddingService(provider.openai_url, "embed-small"))
         workspace = Workspace(tmp_path, options)
@@ -195,7 +195,7 @@ def test_a_service_is_asked_in_the_background_and_goes_on_where_it_was_stopped(t
         workspace.ledger.close()
 
 
-def test_another_service_makes_every_vector_anew_in_the_background(tmp_path: Path) -> None:
+def test_another_service_makes_every_vector_again_in_the_background(tmp_path: Path) -> None:
     with ScriptedProvider([]) as provider:
         workspace = Workspace(tmp_path)
         workspace.say("s", *[f"message number {number}" for number in range(30)])
@@ -247,7 +247,7 @@ def test_settings_that_make_no_sense_are_config_errors() -> None:
     assert make_embedder("off") is None
 
 
-def test_settings_of_the_block_reach_recall_and_a_wrong_one_is_told_by_its_name(tmp_path: Path) -> None:
+def test_settings_of_the_block_reach_recall_and_a_wrong_one_is_reported_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "refold.yaml").write_text(
         "recall:\n  limit: 3\n  inject: off\n  embeddings: {url: 'http://127.0.0.1:9/v1', model: m, key_env: MY_KEY}\n"
     )

@@ -34,7 +34,7 @@ def test_without_a_key_the_small_model_answers_a_pipe_and_the_first_line_says_wh
     assert "no key is set and no Ollama runs; the small local model is installed" in ran.err
 
 
-def test_a_session_that_is_larger_than_its_window_goes_on_with_it(shell: Shell) -> None:
+def test_a_session_that_is_larger_than_its_window_continues_with_it(shell: Shell) -> None:
     with make_manager(shell.folder) as manager:
         manager.append("small", write_history("openai-chat", 30), format="openai-chat")
         assert manager.status("small").tokens > 3 * WINDOW

@@ -95,7 +95,7 @@ def test_tools_that_ask_are_refused_where_nobody_can_answer_unless_told(shell: S
     assert (shell.folder / "x.txt").read_text() == "x"
 
 
-def test_sessions_go_on_by_name_and_by_resume(shell: Shell) -> None:
+def test_sessions_continue_by_name_and_by_resume(shell: Shell) -> None:
     with ScriptedProvider("ok") as provider:
         chat(shell, provider, "--once", "--session", "work", stdin="first")
         chat(shell, provider, "--once", "--resume", stdin="second")
@@ -132,7 +132,7 @@ def test_without_any_model_one_sentence_says_how_to_get_one(shell: Shell) -> Non
         ({}, Wanted("x", "http://127.0.0.1:1/v1"), "openai-chat", "asked for"),
     ],
 )
-def test_the_first_provider_there_is_is_taken_and_told(
+def test_the_first_available_provider_is_used_and_named(
     values: dict[str, str], wanted: Wanted, wire: str, why: str
 ) -> None:
     chosen = choose_chat_model(wanted, values, ollama_url=NOWHERE)

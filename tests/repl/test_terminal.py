@@ -94,7 +94,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_path: Path) -> None:
+def test_a_compression_is_announced_and_reported_and_the_gauge_shows_the_new_figure(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
     more = {"REFOLD_WINDOW": "12000", "REFOLD_ECONOMIC": "off"}
@@ -115,7 +115,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
 
 
 @pytest.mark.slow
-def test_who_goes_on_with_a_session_sees_what_was_said_last(tmp_path: Path) -> None:
+def test_a_continued_session_shows_the_last_messages(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         talk = [("user", "Where is it?"), ("assistant", "In shed 7.\x1b[2J"), ("user", "And the key?")]
         manager.append("s", [{"role": role, "content": text} for role, text in talk])
@@ -206,7 +206,7 @@ def test_a_resize_in_the_middle_of_an_answer_does_no_harm(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_after_kill_9_the_session_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_after_kill_9_the_session_continues_where_it_stopped(tmp_path: Path) -> None:
     script = [call_tool("run_command", {"command": "touch started; sleep 30"}), say("I know what happened.")]
     with ScriptedProvider(script) as provider:
         with chatting(tmp_path, provider, "--session", "s", "--tools", "shell", "--yes") as chat:

@@ -77,12 +77,12 @@ def test_chinese_is_counted_by_signs() -> None:
     assert (last.runs, last.runs_in_view, len(last.rereads)) == (4, 0, 1)
 
 
-def test_nine_words_are_no_run() -> None:
+def test_nine_words_are_not_a_run() -> None:
     nine = " ".join(SENTENCE.split()[:9])
     assert replay(grow(call(9, nine)), "raw").requests[-1].runs == 0
 
 
-def test_the_first_user_message_and_the_newest_step_are_no_sources() -> None:
+def test_the_first_user_message_and_the_newest_step_are_not_sources() -> None:
     assert replay(grow(call(9, SENTENCE), first=SENTENCE, source="nothing"), "raw").requests[-1].runs == 0
     again = grow(call(8, ""), result(8, SENTENCE), call(9, SENTENCE))
     assert replay(again, "raw").requests[-1].runs == 0, "the newest step shows it, whatever else was folded"

@@ -101,7 +101,7 @@ def test_the_bill_is_stacked_by_cause_without_gaps(page: Any) -> None:
         assert next_y != y or abs(x + width - next_x) < 0.3
 
 
-def test_probes_are_shown_by_distance_and_what_recall_adds_stands_above(page: Any) -> None:
+def test_probes_are_shown_by_distance_with_the_share_of_recall_above(page: Any) -> None:
     assert page.locator("rect.probe").count() >= len(PRESETS)
     told = page.locator("rect.probe title").all_text_contents()
     assert any("default" in one and "found by recall" in one for one in told)

@@ -133,7 +133,7 @@ def test_a_cold_cache_is_billed_and_acted_on() -> None:
     assert not any(request.reason.is_a(because.COLD) for request in warm.requests)
 
 
-def test_a_window_that_nothing_fits_into_is_told_not_raised() -> None:
+def test_a_window_that_nothing_fits_into_is_reported_and_raises_nothing() -> None:
     record = replay(Session("s", tuple(agent_messages(5))), "default", 20)
     assert not any(request.is_fit for request in record.requests)
     assert "budget" in record.problem
@@ -161,7 +161,7 @@ def test_the_same_input_gives_the_same_report_whatever_runs_beside_it() -> None:
     assert write_page(one) == write_page(two)
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_continues_where_it_was(tmp_path: Path) -> None:
     keep = tmp_path / "kept.jsonl"
     whole = make_report(keep=keep)
     lines = keep.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -205,7 +205,7 @@ def test_a_preset_that_asks_a_model_is_billed_for_its_calls() -> None:
     assert tally.charge.summariser == sum(one.prompt_tokens + 5.0 * one.reply_tokens for one in asked)
 
 
-def test_nothing_to_tally_is_no_error() -> None:
+def test_nothing_to_tally_is_not_an_error() -> None:
     tally = tally_preset("default", [], lambda _: TARIFF)
     assert (tally.requests, tally.fit.percent, tally.charge.total) == (0, None, 0.0)
 

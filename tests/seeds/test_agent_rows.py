@@ -145,7 +145,7 @@ async def test_s3_1_compact_says_that_a_truncation_took_the_place_of_the_models_
     assert "freed" in text
 
 
-async def test_s2_13_every_step_offloads_compacts_if_needed_tells_and_goes_on(tmp_path: Path) -> None:
+async def test_s2_13_every_step_offloads_compacts_if_needed_reports_and_continues(tmp_path: Path) -> None:
     def read(number: int) -> str:
         return "\n".join(f"{number}:{at} a line of the file that was read" for at in range(150))
 

@@ -89,7 +89,7 @@ def test_s0_3_a_growing_chat_is_archived_whenever_a_threshold_is_reached(
     assert acted[-1] > count - (ROUNDS if size == "short" else SPACING + 2), "it stopped"
 
 
-def test_s0_3_having_nothing_to_archive_is_neither_an_attempt_nor_told_as_one(tmp_path: Path) -> None:
+def test_s0_3_having_nothing_to_archive_is_neither_an_attempt_nor_reported_as_one(tmp_path: Path) -> None:
     manager = ContextCompressionManager(DOCUMENT, tmp_path)
     for history in grow("long", "en", KEPT):
         prepared = manager.prepare_context_sync("s1", history)

@@ -59,7 +59,7 @@ def test_s0_1_the_compression_block_of_the_workspace_file_is_read(workspace: Pat
     assert (config.threshold_rounds, config.threshold_tokens, config.retention_count) == (12, 900, 3)
 
 
-def test_s0_1_what_else_x_agent_yaml_holds_is_none_of_ours(workspace: Path) -> None:
+def test_s0_1_other_content_of_x_agent_yaml_is_ignored(workspace: Path) -> None:
     (workspace / "x-agent.yaml").write_text(
         "llm:\n  provider: openai\nlogging: debug\ncompression:\n  retention_count: 3\n", encoding="utf-8"
     )
@@ -249,7 +249,7 @@ def test_s4_1_two_settings_of_one_meaning_that_differ_are_refused_by_both_names(
         load(workspace)
 
 
-def test_s4_2_characters_by_four_can_be_chosen_and_is_no_presets_default() -> None:
+def test_s4_2_characters_by_four_can_be_chosen_and_is_the_default_of_no_preset() -> None:
     assert CompressionConfig(tokenizer="chars/4").tokenizer == "chars/4"
     assert counter_for(None, "chars/4").count_text("x" * 400) == 100
     assert CompressionConfig.preset("turns").tokenizer is None

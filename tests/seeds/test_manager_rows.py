@@ -136,7 +136,7 @@ def test_s3_2_messages_carry_compressed_and_folds_what_they_stand_for(tmp_path: 
     assert not any(one.is_compressed for one in manager.ledger.read_messages("s1"))
 
 
-def test_s3_6_the_summary_stands_where_the_first_message_stood_and_originals_stay(tmp_path: Path) -> None:
+def test_s3_6_the_summary_replaces_the_first_message_and_originals_stay(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, HYBRID)
     history = [{"role": "system", "content": "Be brief."}, *chat(20)]
     manager.append("s1", history)

@@ -17,7 +17,7 @@ def test_every_row_has_a_test_of_its_name() -> None:
     assert sorted(set(ROWS) - found) == []
 
 
-def test_a_run_is_told_row_by_row() -> None:
+def test_a_run_is_reported_row_by_row() -> None:
     told = tell_rows(
         [
             ("tests/a.py::test_s0_1_one", "passed"),

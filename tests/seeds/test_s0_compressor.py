@@ -86,7 +86,7 @@ async def test_s0_4_system_messages_are_kept_in_front_and_never_archived() -> No
 
 
 @pytest.mark.parametrize("model", [None, Model(RuntimeError("down"), RuntimeError("down")), Model("", "")])
-async def test_without_an_answer_the_extract_stands_in(model: Model | None) -> None:
+async def test_without_an_answer_the_extract_is_used(model: Model | None) -> None:
     result = await ContextCompressor(model).compress(chat(40), 10)
     assert result.summary
     assert len(result.compressed_messages) == 11
@@ -103,7 +103,7 @@ async def test_s0_6_and_s0_7_the_prompts_ask_for_what_the_document_asks() -> Non
 
 
 @pytest.mark.parametrize("count", [-1, True, 2.5, "5"])
-async def test_a_retention_that_is_no_count_is_refused(count: Any) -> None:
+async def test_a_retention_that_is_not_a_count_is_refused(count: Any) -> None:
     with pytest.raises(ConfigError, match="retention_count"):
         await ContextCompressor().compress(chat(3), count)
 
@@ -118,7 +118,7 @@ async def test_where_only_the_archived_part_tells_the_format_the_summary_still_f
     assert find_violations("anthropic", result.compressed_messages) == []
 
 
-async def test_an_answer_longer_than_what_it_sums_up_is_no_summary() -> None:
+async def test_an_answer_longer_than_what_it_sums_up_is_not_a_summary() -> None:
     compressor = ContextCompressor(Model("x" * 100_000, "y" * 100_000))
     result = await compressor.compress(chat(40), 5)
     assert result.compressed_token_count < result.original_token_count
@@ -127,6 +127,6 @@ async def test_an_answer_longer_than_what_it_sums_up_is_no_summary() -> None:
 
 
 @pytest.mark.parametrize("messages", [None, "text", 5])
-async def test_what_is_no_list_of_messages_is_refused(messages: Any) -> None:
+async def test_input_that_is_not_a_list_of_messages_is_refused(messages: Any) -> None:
     with pytest.raises(FormatError, match="list of messages"):
         await ContextCompressor().compress(messages, 5)

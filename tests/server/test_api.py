@@ -39,7 +39,7 @@ def test_sessions_are_listed_with_their_figures(folded):
     assert session["compressions"] == 1
 
 
-def test_a_session_shows_how_it_stands(folded):
+def test_a_session_shows_its_status(folded):
     status = get(folded, "/api/sessions/talk")
     assert status["session_id"] == "talk"
     assert status["tokens"] < status["tokens_original"]
@@ -75,7 +75,7 @@ def test_an_unknown_handle_ends_the_search(folded):
     assert answer.json()["error"]["kind"] == "HandleUnknown"
 
 
-def test_edits_events_and_summaries_tell_what_was_done(folded):
+def test_edits_events_and_summaries_report_what_was_done(folded):
     edits = get(folded, "/api/sessions/talk/edits")
     assert edits["edits"]
     assert edits["compressions"][0]["tokens_after"] < edits["compressions"][0]["tokens_before"]
@@ -136,7 +136,7 @@ def test_forgetting_needs_to_say_what_and_then_erases(folded):
     assert folded.http.get("/api/sessions/talk").status_code == 404
 
 
-def test_a_deleted_session_starts_anew_when_its_client_comes_back(folded):
+def test_a_deleted_session_starts_again_when_its_client_comes_back(folded):
     assert folded.http.delete("/api/sessions/talk").json() == {"deleted": True}
     assert folded.http.delete("/api/sessions/talk").status_code == 404
     answer = folded.post("openai-chat", make_body("openai-chat", make_dialog(1)), x_refold_session="talk")

@@ -55,7 +55,7 @@ def test_there_are_never_more_than_four_marks(taken):
     assert body["system"] == system
 
 
-def test_a_mark_stands_between_two_that_lie_further_apart_than_a_look_back():
+def test_a_mark_is_set_between_two_that_are_further_apart_than_a_look_back():
     messages = make_dialog(40, words=2)
     places = choose_places(messages, 0, 4)
     assert places[0] == (0, 0)

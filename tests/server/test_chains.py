@@ -48,7 +48,7 @@ def words(number):
     return f"Question {number}: please look at file_{number}.py. " + " ".join(f"w{number}x{at}" for at in range(200))
 
 
-def test_a_chain_goes_on_as_it_came_while_it_fits_and_is_stored_whole(start):
+def test_a_chain_is_forwarded_unchanged_while_it_fits_and_is_stored_whole(start):
     rig = start(answer_by_id())
     with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:
         before = None
@@ -65,7 +65,7 @@ def test_a_chain_goes_on_as_it_came_while_it_fits_and_is_stored_whole(start):
 
 
 @pytest.mark.parametrize("stream", first_of([True, False], 1))
-def test_a_chain_that_outgrows_the_window_goes_on_without_the_chain(start, stream):
+def test_a_chain_that_outgrows_the_window_continues_without_the_chain(start, stream):
     rig = start(answer_by_id(), config=SMALL, window=8_000)
     before = ""
     for number in range(20):
@@ -337,7 +337,7 @@ def converse(rig, numbers, conversation="", **fields):
     return raw, conversation
 
 
-def test_a_conversation_that_outgrows_the_window_goes_on_without_the_providers_copy(start, caplog):
+def test_a_conversation_that_outgrows_the_window_continues_without_the_providers_copy(start, caplog):
     rig = start(answer_by_id(), config=SMALL, window=8_000)
     raw, name = converse(rig, range(3))
     assert raw.headers["x-refold-session"] == name

@@ -116,7 +116,7 @@ def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_p
         ("compress: perhaps", "must be a bool"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_place_and_never_with_a_secret(tmp_path, empty_home, block, told):
+def test_a_wrong_setting_is_reported_with_its_place_and_never_with_a_secret(tmp_path, empty_home, block, told):
     (tmp_path / ".git").mkdir()
     (tmp_path / "refold.yaml").write_text(f"gateway:\n  {block}\n")
     with pytest.raises(ConfigError) as error:
@@ -169,7 +169,7 @@ def test_serving_other_machines_without_a_key_is_refused(shell):
     assert "refold key add" in ran.err
 
 
-def test_a_port_in_use_is_told_in_one_line(shell):
+def test_a_port_in_use_is_reported_in_one_line(shell):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -52,7 +52,7 @@ class FailingLedger:
 
 @pytest.mark.parametrize("wire", first_of(WIRES, 1))
 @pytest.mark.parametrize("fails", first_of([WRITES, ("everything",)], 1))
-def test_a_session_goes_on_within_the_window_when_the_ledger_fails(start, tmp_path, wire, fails):
+def test_a_session_continues_within_the_window_when_the_ledger_fails(start, tmp_path, wire, fails):
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(config=SMALL, window=8_000, ledger=ledger)
     messages = []
@@ -248,7 +248,7 @@ def test_when_there_is_no_time_to_compress_only_the_newest_steps_are_sent_and_th
     assert len(rig.provider.requests) == 4
 
 
-def test_a_change_that_trying_again_will_not_help_is_no_503():
+def test_a_permanent_failure_to_write_is_not_a_503():
     assert (LedgerError.http_status, SessionBusy.http_status, ChangeRefused.http_status) == (503, 503, 500)
 
 

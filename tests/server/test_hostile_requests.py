@@ -174,7 +174,7 @@ def test_tenants_with_their_own_provider_keys_reach_every_path(start):
 
 @pytest.mark.parametrize("role", [["user"], {"a": 1}, 3, None, True, "", "u" * 10_000])
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic"])
-def test_a_role_that_is_no_role_is_left_to_the_provider_to_refuse(rig, wire, role):
+def test_an_invalid_role_is_left_to_the_provider_to_refuse(rig, wire, role):
     answer = rig.post(wire, make_body(wire, [{"role": role, "content": "x"}, *HELLO]))
     assert answer.status_code == 400
     assert len(rig.provider.requests) == 1
@@ -182,7 +182,7 @@ def test_a_role_that_is_no_role_is_left_to_the_provider_to_refuse(rig, wire, rol
 
 @pytest.mark.parametrize("kind", [["message"], {"a": 1}, 3, True, "u" * 10_000])
 @pytest.mark.parametrize("chained", [{}, {"previous_response_id": "resp_x"}])
-def test_an_item_whose_type_is_no_type_is_left_to_the_provider_to_refuse(rig, kind, chained):
+def test_an_item_with_an_invalid_type_is_left_to_the_provider_to_refuse(rig, kind, chained):
     items = [{"type": kind, "role": "user", "content": "x"}, *HELLO]
     assert rig.post("openai-responses", make_body("openai-responses", items, **chained)).status_code < 500
     assert len(rig.provider.requests) == 1

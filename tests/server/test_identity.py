@@ -126,7 +126,7 @@ def test_a_client_that_trims_its_oldest_messages_keeps_its_session():
     assert known.choose("", read(trimmed)) is first
 
 
-def test_a_client_that_compacts_by_itself_starts_anew_and_harms_nothing():
+def test_a_client_that_compacts_its_own_history_starts_a_new_session_and_harms_nothing():
     known = Identities()
     first = known.choose("", read(make_dialog(10, words=3)))
     fresh = known.choose("", read([user("Summary of the talk so far: all is well. Go on.")]))
@@ -152,7 +152,7 @@ def test_names_of_one_tenant_never_reach_another():
             check_name(name)
 
 
-def test_a_name_that_is_none_is_refused_in_the_clients_own_shape(rig):
+def test_an_invalid_name_is_refused_in_the_clients_own_shape(rig):
     answer = rig.post("anthropic", make_body("anthropic", TALK[:1]), x_refold_session="@alice/x")
     assert answer.status_code == 400
     assert answer.json()["type"] == "error"
@@ -281,7 +281,7 @@ IN_CHAT = [
     [(("anthropic", IN_ANTHROPIC), ("openai-chat", IN_CHAT)), (("openai-chat", IN_CHAT), ("anthropic", IN_ANTHROPIC))],
     ids=["Anthropic first", "OpenAI first"],
 )
-def test_a_named_session_that_goes_on_in_another_wire_format_is_a_session_of_its_own(tmp_path, first, second):
+def test_a_named_session_that_continues_in_another_wire_format_is_a_session_of_its_own(tmp_path, first, second):
     stored = {}
     for _ in range(2):  # The second time in another process, which knows the sessions from the ledger only.
         with start_rig(tmp_path) as rig:

@@ -39,7 +39,7 @@ def read_tail(wire, body):
 
 
 @pytest.mark.parametrize(("wire", "stream"), each_once(PATHS, (True, False), quick_max=1))
-def test_by_default_what_a_question_refers_to_stands_at_the_tail_and_no_byte_before_it_changes(start, wire, stream):
+def test_by_default_recalled_text_is_at_the_tail_and_no_byte_before_it_changes(start, wire, stream):
     rig = start(config=WINDOW, window=8_000)
     history = [*talk(), {"role": "user", "content": "Please go on with the next file."}]
     _, before = ask(rig, wire, history, stream)
@@ -62,7 +62,7 @@ def test_by_default_what_a_question_refers_to_stands_at_the_tail_and_no_byte_bef
 
 
 @pytest.mark.parametrize("wire", first_of(reversed(PATHS), 1))
-def test_what_was_added_is_told_in_the_headers_the_log_and_the_view(start, wire):
+def test_recalled_text_is_reported_in_the_headers_the_log_and_the_view(start, wire):
     rig = start(config=WINDOW, window=8_000)
     history = [*talk(), {"role": "user", "content": "Please go on with the next file."}]
     plain, _ = ask(rig, wire, history)

@@ -104,7 +104,7 @@ def test_a_title_that_is_asked_for_first_is_below_the_conversation_and_not_above
         assert ask(rig, client, "id-1", follow(HELLO), tools=tools) == main
 
 
-def test_a_conversation_that_the_client_compacted_by_itself_stays_linked(rig):
+def test_a_conversation_that_the_client_compacted_stays_linked(rig):
     messages = make_dialog(6)
     main = ask(rig, "claude-code", "id-1", messages)
     compacted = [{"role": "user", "content": "This session continues another one. Summary: six files are fine."}]
@@ -113,7 +113,7 @@ def test_a_conversation_that_the_client_compacted_by_itself_stays_linked(rig):
     assert ask(rig, "claude-code", "id-1", follow(compacted)) == after
 
 
-def test_a_conversation_that_is_resumed_under_another_id_goes_on_with_its_session(rig):
+def test_a_conversation_that_is_resumed_under_another_id_continues_with_its_session(rig):
     messages = make_dialog(6)
     main = ask(rig, "claude-code", "id-1", messages)
     assert ask(rig, "claude-code", "id-2", follow(messages)) == main
@@ -144,7 +144,7 @@ def test_the_id_in_the_metadata_of_older_versions_counts_too(rig):
         assert (post("id-1", messages), post("id-2", messages)) == (first, second)
 
 
-def test_one_tenants_conversation_is_no_parent_for_another_tenant(start):
+def test_one_tenants_conversation_is_not_a_parent_for_another_tenant(start):
     rig = start()
     keys = {name: rig.application.keys.add(name)[1] for name in ("alice", "bob")}
     ask(rig, "codex", "id-1", HELLO, x_refold_key=keys["alice"])

@@ -68,7 +68,7 @@ def test_what_follows_known_messages_is_found_and_cut_out(seed):
         b'{"messages": [' + b"[" * 100_000,
     ],
 )
-def test_what_cannot_be_told_for_sure_is_not_told(body):
+def test_uncertain_facts_are_not_reported(body):
     assert find_places(body, "messages") is None
 
 

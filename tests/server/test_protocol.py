@@ -60,7 +60,7 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(start, begun):
     assert rig.http.get("/livez").status_code == 200
 
 
-def test_a_request_that_stops_in_its_body_is_told_and_its_connection_ends(start):
+def test_a_request_that_stops_in_its_body_gets_an_error_and_its_connection_ends(start):
     rig = start(settings={"client_stall_s": 0.3})
     heard = say(rig, HEAD + b"content-length: 100000\r\n\r\n" + BODY)
     assert heard.startswith(b"HTTP/1.1 408")
@@ -82,13 +82,13 @@ def test_a_client_that_offers_http2_in_the_clear_is_served_with_its_body(start, 
     assert (heard.count(b"HTTP/1.1 200") == 2) is not connection.startswith(b"close")
 
 
-def test_the_gateway_is_no_proxy(start):
+def test_the_gateway_is_not_a_proxy(start):
     heard = say(start(), b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org:443\r\n\r\n")
     assert heard.startswith(b"HTTP/1.1 400")
 
 
 @pytest.mark.parametrize(("wire", "coding"), each_once(PATHS, ("gzip", "deflate", "GZIP", "br", "zstd")))
-def test_a_compressed_request_goes_on_as_it_came_or_is_made_smaller(start, wire, coding):
+def test_a_compressed_request_is_forwarded_unchanged_or_made_smaller(start, wire, coding):
     rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000)
     small = pack(coding, json.dumps(make_body(wire, make_dialog(1, words=3))).encode())
     answer = rig.post(wire, small, content_encoding=coding)

@@ -182,7 +182,7 @@ def test_it_is_off_by_default(start):
     assert rig.provider.requests[-1].body == body
 
 
-def test_a_chain_of_responses_goes_on_from_the_answer_after_a_recall(start):
+def test_a_chain_of_responses_continues_from_the_answer_after_a_recall(start):
     script = [
         ScriptedReply("Let me look. ", calls=(RECALL,), id="a1"),
         ScriptedReply("It was fine.", id="a2"),

@@ -142,7 +142,7 @@ def test_a_gateway_that_is_killed_has_stored_all_that_it_answered(tmp_path):
             ledger.close()
 
 
-def test_a_session_that_another_process_deletes_starts_anew_with_the_next_request(start):
+def test_a_session_that_another_process_deletes_starts_again_with_the_next_request(start):
     rig = start(window=8_000)
     history = make_dialog(2)
     for turn in range(4):
@@ -156,7 +156,7 @@ def test_a_session_that_another_process_deletes_starts_anew_with_the_next_reques
     assert rig.manager.verify() == []
 
 
-def test_a_missing_session_is_no_fault_of_the_ledger(tmp_path):
+def test_a_missing_session_does_not_count_as_a_fault_of_the_ledger(tmp_path):
     reporter = Reporter(ContextCompressionManager(workspace_path=tmp_path))
     reporter.note_written(SessionNotFound("talk"))
     assert reporter.problem is None

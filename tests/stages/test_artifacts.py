@@ -68,7 +68,7 @@ def test_each_kind_of_exact_value_is_found_whole(text: str, value: str, sort: st
 
 
 @pytest.mark.parametrize("text", ["the quick brown fox", "Hello there", "e.g. this", "and/or that", "看一下这个吧", ""])
-def test_ordinary_words_are_no_values(text: str) -> None:
+def test_ordinary_words_are_not_values(text: str) -> None:
     assert values_of(text) == {}
 
 
@@ -79,7 +79,7 @@ def test_names_in_quotes_and_capitals_are_taken_from_what_people_say() -> None:
     assert {"Michael Thompson", "Tire Pressure Issue", "#RoadTrip", "活着"} <= set(found)
 
 
-def test_a_common_word_in_quotes_is_no_name_but_in_backticks_it_is_one_of_the_code() -> None:
+def test_a_common_word_in_quotes_is_not_a_name_but_in_backticks_it_is_a_name_of_the_code() -> None:
     text = """Answer "yes." or 'available' or “no”; call `dedent`, say 'Cheers!', title "Harbour view"."""
     assert set(values_of(text, with_names=True)) == {"dedent", "Cheers!", "Harbour view"}
 
@@ -95,13 +95,13 @@ def test_line_numbers_keys_of_records_and_sed_scripts_are_layout() -> None:
     assert set(values_of("sed -n '/class Year/,/as_sql/p' src/a.py")) == {"src/a.py"}
 
 
-def test_the_address_of_an_object_is_no_id_and_a_decorator_nobodys_name() -> None:
+def test_the_address_of_an_object_is_not_an_id_and_a_decorator_is_not_a_name() -> None:
     assert not values_of("<Package object at 0x78effdf94340>")
     code = "Ask @alice about this:\n    @property\n    def end(self): ..."
     assert set(values_of(code, with_names=True)) == {"@alice"}
 
 
-def test_a_line_of_code_is_no_label_of_the_number_below_it() -> None:
+def test_a_line_of_code_is_not_a_label_of_the_number_below_it() -> None:
     printed = "else:\n  1572 pass\nport: 8412"
     noted = {value: find_meaning(Artifact("number", value, "m:1"), printed)[0] for value in ("1572", "8412")}
     assert noted == {"1572": "", "8412": "port"}
@@ -118,7 +118,7 @@ def test_that_a_file_was_read_later_does_not_undo_that_it_was_written() -> None:
     assert merge_artifacts([read], [written])[0].note == "written"
 
 
-def test_what_a_person_and_a_call_named_ranks_before_what_stands_in_a_long_listing() -> None:
+def test_values_that_a_person_and_a_call_named_rank_before_those_of_a_long_listing() -> None:
     listing = "\n".join(f"lib/module_{number}.py" for number in range(300))
     messages = [
         user("the order is ORD77812"),
@@ -162,7 +162,7 @@ def test_files_are_noted_as_read_written_and_deleted() -> None:
         ("fine", None),
     ],
 )
-def test_a_command_is_told_with_its_exit_status(output: str, status: int | None) -> None:
+def test_a_command_is_recorded_with_its_exit_status(output: str, status: int | None) -> None:
     (action,) = find_actions(view_of([user("go"), *step("bash", {"command": "make all"}, output)]).messages)
     assert (action.command, action.exit_status) == ("make all", status)
 
@@ -216,7 +216,7 @@ def test_a_value_within_a_longer_one_costs_nothing() -> None:
     assert write_index(artifacts, 100, COUNT).text == "files: src/core/app.py"
 
 
-def test_a_later_fold_takes_the_earlier_artifacts_in_and_ranks_them_anew() -> None:
+def test_a_later_fold_takes_the_earlier_artifacts_in_and_ranks_them_again() -> None:
     earlier = [Artifact("id", "OLD111", "m:1", weight=1.0), Artifact("id", "BOTH22", "m:1", "written", weight=1.0)]
     later = [Artifact("id", "BOTH22", "m:2", weight=0.5), Artifact("id", "NEW333", "m:2", weight=0.9)]
     merged = merge_artifacts(earlier, later)
@@ -239,7 +239,7 @@ def test_every_artifact_is_a_substring_of_what_was_said(talk: Talk) -> None:
         assert any(artifact.value in text for text in (*said, *loose))
 
 
-def test_that_all_is_there_is_no_value_but_how_much_is() -> None:
+def test_that_all_is_there_is_not_a_value_but_the_amount_is() -> None:
     assert values_of("pods 1/1 ready, tests 38/40, files 40/40, ok") == {"38/40": "number"}
 
 
@@ -267,6 +267,6 @@ def test_no_values_no_index() -> None:
 
 
 @pytest.mark.parametrize("word", ["yield", "Run", "-rA", "./.a", "else:", ".#"])
-def test_a_single_word_or_sign_is_no_name_worth_listing(word: str) -> None:
+def test_a_single_word_or_sign_is_not_a_name_worth_listing(word: str) -> None:
     names = [Artifact("name", value, "m:4f2a91c3") for value in (word, "Paradise Rock", "全家福")]
     assert [one.artifact.value for one in find_useful(names, COUNT, lambda _: "")] == ["Paradise Rock", "全家福"]

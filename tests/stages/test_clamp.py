@@ -27,7 +27,7 @@ def test_one_giant_result_is_cut_to_what_there_is_room_for() -> None:
     assert Originals(after.messages).expand(find_marks(text)[0]) == output
 
 
-def test_what_is_cut_fills_the_room_that_there_is_be_its_lines_dense_or_thin() -> None:
+def test_a_cut_fills_its_room_whether_its_lines_are_dense_or_thin() -> None:
     thin, dense = "word " * 60, "4f2a91c3d/" * 30
     output = "\n".join([thin] * 120 + [dense] * 120)
     for hard in (800, 1_500, 3_000):
@@ -59,7 +59,7 @@ def test_arguments_of_a_call_stay_a_json_object() -> None:
     assert after.tokens <= 1_000
 
 
-def test_a_step_that_cannot_be_cut_small_enough_is_folded_whole_and_told_as_far_as_there_is_room() -> None:
+def test_a_step_that_cannot_be_cut_small_enough_is_folded_whole_and_described_as_room_allows() -> None:
     names = [{"name": "run", "arguments": json.dumps({"command": f"make t{n}"})} for n in range(200)]
     calls = [{"id": f"c{n}", "type": "function", "function": name} for n, name in enumerate(names)]
     results = [{"role": "tool", "tool_call_id": f"c{n}", "content": lines(3, f"job_{n}x{n}")} for n in range(200)]

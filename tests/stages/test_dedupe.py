@@ -48,7 +48,7 @@ def test_the_older_of_two_equal_reads_points_to_the_newer_which_stays() -> None:
     assert after.items[4].raw is view.items[4].raw
 
 
-def test_a_chinese_conversation_is_told_in_chinese() -> None:
+def test_a_chinese_conversation_gets_chinese_words() -> None:
     text = shown(run(Dedupe(), read_twice(lines(50), lines(50)), Goal(0, 0, language="zh")))[2]
     assert text.startswith("[read src/a.py → 与较新的结果相同 ⟨m:")
 
@@ -80,7 +80,7 @@ def test_a_small_change_is_shown_as_a_diff_within_a_marked_block() -> None:
     ]
 
 
-def test_a_larger_change_is_told_by_its_exact_count() -> None:
+def test_a_larger_change_is_described_by_its_exact_count() -> None:
     view = read_twice(lines(100), lines(70) + "\n" + lines(20, "new"))
     text = shown(run(Dedupe(), view))[2]
     assert "→ changed: 30 lines only here, 20 only in the newer result ⟨m:" in text
@@ -120,7 +120,7 @@ def test_a_result_that_is_one_line_already_is_left_as_it_is() -> None:
     assert propose(Dedupe(), after) == []
 
 
-def test_arguments_that_are_no_json_are_compared_as_they_are() -> None:
+def test_arguments_that_are_not_json_are_compared_as_they_are() -> None:
     changed = lines(50).replace("line 7 ", "line seven ")
     assert len(propose(Dedupe(), read_twice(lines(50), changed, "{broken", "{broken"))) == 1
     assert propose(Dedupe(), read_twice(lines(50), changed, "{broken", "{other")) == []

@@ -78,7 +78,7 @@ def test_an_absent_key_is_not_null_and_not_an_empty_string():
     assert json.loads(expand_text(dense(source))) == rows
 
 
-def test_nested_objects_and_lists_of_records_are_told_in_their_cells():
+def test_nested_objects_and_lists_of_records_are_written_in_their_cells():
     rows = [
         {
             "id": at,
@@ -102,7 +102,7 @@ def test_an_object_whose_keys_are_ids_is_a_table_by_key():
     assert "\norder_7|7\n" in made
 
 
-def test_addresses_made_from_another_column_are_told_as_a_recipe():
+def test_addresses_made_from_another_column_are_written_as_a_recipe():
     rows = [
         {
             "login": f"dev-{at}",
@@ -118,7 +118,7 @@ def test_addresses_made_from_another_column_are_told_as_a_recipe():
     assert "\ndev-7\n" in made
 
 
-def test_a_long_string_that_comes_often_is_told_once():
+def test_a_long_string_that_occurs_often_is_written_once():
     agents = [
         "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/132.0",
         "curl/8.5.0 (x86_64-pc-linux-gnu) libcurl/8.5.0",
@@ -154,7 +154,7 @@ def test_rows_that_differ_in_kind_or_in_the_order_of_keys_come_back_as_they_were
     assert '\n!{"score":1,"id":2}\n' in made
 
 
-def test_json_that_is_no_table_loses_its_spaces_only():
+def test_json_that_is_not_a_table_loses_only_its_spaces():
     source = json.dumps({"a": {"b": [1, 2, {"c": "d e"}], "f": "x" * 50}, "g": list(range(100))}, indent=4)
     made = dense(source)
     check_same(source, made)
@@ -176,7 +176,7 @@ def test_json_with_carriage_returns_around_it_is_found_too():
     assert made.endswith("⟩\r\nThat was all.\r\n")
 
 
-def test_times_stand_whole_even_in_rows_that_go_by_their_date():
+def test_times_stay_whole_even_in_rows_keyed_by_their_date():
     days = {f"2024-05-{day:02}": {"state": "ok", "at": f"2024-05-{day:02}T06:{day}:00"} for day in range(10, 30)}
     days["2024-05-30"] = {"state": "late", "at": "2024-05-31T00:10:00"}
     source = json.dumps(days)

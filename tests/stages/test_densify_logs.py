@@ -10,7 +10,7 @@ from refold.stages.densify.logs import read_log, write_log
 HANDLE = "m:4f2a91c3"
 
 
-def test_lines_that_begin_alike_tell_their_beginning_once():
+def test_the_common_beginning_of_lines_is_written_once():
     source = "\n".join(f"[2024-05-01 12:00:00] [INFO] worker: task {at} is done" for at in range(50))
     made = densify_text(source, HANDLE)
     assert made is not None
@@ -19,7 +19,7 @@ def test_lines_that_begin_alike_tell_their_beginning_once():
     assert expand_text(made) == source
 
 
-def test_hits_of_a_search_stand_under_their_path():
+def test_hits_of_a_search_are_listed_under_their_path():
     source = "\n".join(f"src/refold/stages/fold_{at // 10}.py:{at}: match {at}" for at in range(60))
     made = densify_text(source, HANDLE)
     assert made is not None

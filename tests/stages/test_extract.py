@@ -83,7 +83,7 @@ def quoted_lines(text: str) -> list[str]:
     ]
 
 
-def test_the_sections_tell_what_an_agent_must_know_to_go_on() -> None:
+def test_the_sections_say_what_an_agent_must_know_to_continue() -> None:
     text = extract(CODING, replace(LARGE, style="sections")).text
     assert "The login page returns 500." in section(text, "Project Overview")
     assert "written: src/auth/login.py" in section(text, "Code Changes")
@@ -95,7 +95,7 @@ def test_the_sections_tell_what_an_agent_must_know_to_go_on() -> None:
     assert "The root cause is that session_id is read before it is set." in section(text, "Key Decisions")
 
 
-def test_a_note_tells_wishes_then_steps_with_their_outcome_then_causes_failures_and_what_is_open() -> None:
+def test_a_note_lists_wishes_then_steps_with_their_outcome_then_causes_failures_and_open_work() -> None:
     text = extract(CODING).text
     headings = [line[3:] for line in text.split("\n") if line.startswith("## ")]
     assert headings == [
@@ -136,7 +136,7 @@ def test_a_failure_that_was_mended_is_part_of_the_story_and_no_warning() -> None
     assert "## What failed" not in extract(mended).text
 
 
-def test_a_script_that_is_run_in_a_folder_is_told_with_its_error() -> None:
+def test_a_script_that_is_run_in_a_folder_is_recorded_with_its_error() -> None:
     output = f"{lines(60)}\nTypeError: can't multiply sequence by non-int"
     run = step("bash", {"command": "cd /testbed && python check.py"}, output)
     text = extract([user("Fix it."), *run, assistant("The error is confirmed.")]).text
@@ -172,7 +172,7 @@ def test_a_sentence_that_means_nothing_by_itself_gives_way() -> None:
     assert weigh_sentence("没有，推荐您去北京自然博物馆。", "assistant", is_talk=True) > 1
 
 
-def test_like_steps_are_told_on_one_line() -> None:
+def test_similar_steps_are_written_on_one_line() -> None:
     looks = [message for n in range(4) for message in step("read_file", {"path": f"src/a{n}.py"}, lines(30))]
     booked = [message for n in range(3) for message in step("cancel_booking", {"id": f"XE{n}RD9"}, "ok")]
     text = extract([user("Look and cancel."), *looks, *booked, assistant("All three bookings are cancelled.")]).text
@@ -231,7 +231,7 @@ def test_a_long_chinese_sentence_is_not_cut_before_its_reason() -> None:
     assert split_clauses(long)[-1].endswith("最后换成方案三，因为重发的单子会换编号。")
 
 
-def test_a_chinese_statement_that_ends_in_a_question_is_told_for_its_statement() -> None:
+def test_a_chinese_statement_that_ends_in_a_question_is_recorded_for_its_statement() -> None:
     said = "抱歉，没有查到符合条件的酒店，只找到一家 381 元的南粤苑酒店，您看可以吗？"
     assert split_clauses(said) == [said.removesuffix("您看可以吗？"), "您看可以吗？"]
     assert split_clauses("您看这家酒店可以吗？") == ["您看这家酒店可以吗？"]
@@ -242,7 +242,7 @@ def test_a_chinese_statement_that_ends_in_a_question_is_told_for_its_statement()
     assert "可以吗" not in text
 
 
-def test_a_fact_that_is_told_with_an_apology_stays_in_the_record() -> None:
+def test_a_fact_stated_with_an_apology_stays_in_the_record() -> None:
     told = "I'm sorry but basic economy cannot be changed."
     raws = [user("Please change my flight."), assistant(told), user("And the refund?")]
     assert told in extract(raws, ExtractOptions(tokens_max=200)).text
@@ -256,7 +256,7 @@ def test_an_apology_takes_no_line_of_a_record() -> None:
     assert apology not in text
 
 
-def test_calls_that_differ_in_one_place_are_told_once_with_what_differs() -> None:
+def test_calls_that_differ_in_one_place_are_written_once_with_the_difference() -> None:
     base = "https://staging.example.com:9443/v2/invoices?tenant={}&issued_after=2025-10-24&limit=100"
     tenants = ("tnt_q0w4hz", "tnt_b2m8xd", "tnt_7f3kq9")
     asked = [message for one in tenants for message in step("http_get", {"url": base.format(one)}, lines(30, one))]
@@ -280,7 +280,7 @@ def test_a_step_of_which_nothing_can_be_shown_has_no_line() -> None:
     assert "Seat 12A is booked for you." in text
 
 
-def test_the_label_of_a_field_is_no_name() -> None:
+def test_the_label_of_a_field_is_not_a_name() -> None:
     said = "**Cabin Class:** economy, **Travel Insurance:** none, for Sophia Silva of Cape Town, please confirm that."
     text = extract([user("Book it."), *step("book", {"id": "X"}, "ok"), assistant(said), assistant("Done.")] * 2).text
     names = [line for line in section(text, "Exact values").split("\n") if "names" in line]
@@ -371,7 +371,7 @@ def test_bare_values_take_at_most_a_quarter_of_a_record() -> None:
         assert COUNT(section(text, "Exact values")) <= tokens_max / 4
 
 
-def test_values_stand_with_what_they_mean() -> None:
+def test_values_are_written_with_their_meaning() -> None:
     ports = "\n".join(f"FACT-0{n}: the staging port is 70{n}" for n in range(28, 33))
     record = '{"order": "ORD88231", "total": 1250, "state": "open"}'
     text = extract([user("Look them up."), *step("facts", {}, ports), *step("get_order", {}, record)]).text
@@ -393,7 +393,7 @@ def test_facts_that_a_loop_read_one_by_one_keep_what_they_state() -> None:
     assert COUNT(text) <= 1_500
 
 
-def test_ids_of_one_shape_that_nobody_used_again_are_told_as_one() -> None:
+def test_ids_of_one_shape_that_nobody_used_again_are_written_as_one() -> None:
     ids = [f"{n * 7919:08x}" for n in range(60_000, 60_348)]
     log = "\n".join(f"2025-11-11 request {one} served" for one in ids)
     raws = [user("Read the log."), *step("bash", {"command": "cat server.log"}, log), assistant(f"{ids[7]} was slow.")]
@@ -567,7 +567,7 @@ def test_a_directive_is_a_standing_rule(sentence: str) -> None:
         "你以后都来吗？",
     ],
 )
-def test_small_talk_is_no_rule(sentence: str) -> None:
+def test_small_talk_is_not_a_rule(sentence: str) -> None:
     assert not is_rule(sentence)
 
 
@@ -768,7 +768,7 @@ def test_the_users_older_wishes_come_before_the_rest_of_the_story() -> None:
     assert "Invoices are due by 2025-11-28, the month is closed then." in text
 
 
-def test_the_outcome_of_a_run_is_told_without_its_ruler() -> None:
+def test_the_outcome_of_a_run_is_reported_without_its_ruler() -> None:
     run = step("bash", {"command": "pytest -q"}, "...\n======= 8 passed in 0.28s =======\n<returncode>0</returncode>")
     made = step("bash", {"command": "mkdir out"}, "<returncode>0</returncode>\n<output>\n</output>")
     text = extract([user("Run."), *run, *made, assistant("All tests pass.")]).text

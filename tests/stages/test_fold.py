@@ -172,7 +172,7 @@ def test_a_new_fold_takes_the_earlier_one_in() -> None:
     assert {a.value for a in earlier.fold.artifacts} <= {a.value for a in edit.fold.artifacts}
 
 
-def test_the_bare_line_of_a_later_rung_is_read_anew_so_that_its_values_come_back_into_view() -> None:
+def test_the_bare_line_of_a_later_rung_is_read_again_so_that_its_values_come_back_into_view() -> None:
     early = [message for n in range(6) for message in step("run", {"n": n}, f"built image_{n}a{n}f77 in {lines(30)}")]
     view = view_of([user("Build all."), *early, user("And now?"), *step("run", {}, lines(40))])
     bare = run(Window(summary_tokens_max=0), view, Goal(target=600, hard=600))

@@ -53,7 +53,7 @@ def test_an_old_result_becomes_one_line_with_tool_arguments_size_and_handle() ->
     assert shown(after)[2] == f"[bash ls -R src → 100 lines, {len(lines(100)):,} characters ⟨{handle}⟩]"
 
 
-def test_a_chinese_conversation_is_told_in_chinese() -> None:
+def test_a_chinese_conversation_gets_chinese_words() -> None:
     view = view_of(session(step("读取", {"path": "说明.md"}, "内容很长。\n" * 80), step("bash", {}, "")))
     text = shown(run(PLAIN, view, Goal(0, 0, language="zh")))[2]
     assert text.startswith("[读取 说明.md → 80 行，480 字符 ⟨m:")

@@ -51,7 +51,7 @@ def test_what_only_the_older_answer_said_stays_word_for_word() -> None:
     assert text[1:] == ["Order 88231 is left out.", "Shall I go on with the export?"]
 
 
-def test_a_chinese_conversation_is_told_in_chinese() -> None:
+def test_a_chinese_conversation_gets_chinese_words() -> None:
     status = (
         "服务器已经启动，存储层的测试全部通过，网页可以显示订单列表。剩下的是导出功能和登录页面，需要继续完成。" * 2
     )

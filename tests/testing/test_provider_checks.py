@@ -84,7 +84,7 @@ def test_what_a_provider_refuses_is_a_400_in_its_own_shape(path: str, body: dict
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_object_is_a_400(body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_a_400(body: bytes) -> None:
     with ScriptedProvider() as provider:
         assert post(provider, CHAT, body)[0] == 400
         assert provider.requests[0].body == body

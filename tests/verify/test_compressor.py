@@ -15,7 +15,7 @@ async def test_invented_names_leave_the_summary_and_the_facts() -> None:
 
 
 @pytest.mark.parametrize("step", [refuse(), say("cut", finish_reason="length"), say("I'm sorry, but I can't do that.")])
-async def test_an_answer_that_is_no_summary_leaves_the_extract(step: object) -> None:
+async def test_an_answer_that_is_not_a_summary_leaves_the_extract(step: object) -> None:
     compressor = ContextCompressor(ScriptedModel(step))  # type: ignore[arg-type]
     result = await compressor.compress(chatting(20), 4)
     without = await ContextCompressor().compress(chatting(20), 4)

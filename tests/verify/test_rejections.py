@@ -31,7 +31,7 @@ GOOD = "## Current Status\nAll is well.\n## Pending Tasks\n- Nothing."
         (Answer("## Current Status\nAll is well.", headings=HEADINGS), "headings"),
     ],
 )
-def test_an_answer_that_is_no_summary_is_refused_with_its_reason(answer: Answer, why: str) -> None:
+def test_an_answer_that_is_not_a_summary_is_refused_with_its_reason(answer: Answer, why: str) -> None:
     assert why in str(find_rejection(answer))
 
 

@@ -114,7 +114,7 @@ def test_a_tool_call_is_shown_and_opens(browser: Browser, url: str) -> None:
     assert page.locator(".turn.by-tool").count() == 1
 
 
-def test_stop_keeps_what_was_said_and_the_chat_goes_on(browser: Browser, url: str) -> None:
+def test_stop_keeps_what_was_said_and_the_chat_continues(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}/ui/chat")
     start(page, "endless, then stop")
     page.wait_for_function("(document.querySelector('.live-text')?.textContent ?? '').length > 20")

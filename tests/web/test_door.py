@@ -149,7 +149,7 @@ def test_with_keys_a_stranger_sees_the_form_and_nothing_else(guarded: tuple[str,
     assert all(key not in form for key in keys.values())
 
 
-def test_a_wrong_key_is_told_and_sets_no_cookie(guarded: tuple[str, Path, dict[str, str]]) -> None:
+def test_a_wrong_key_is_reported_and_sets_no_cookie(guarded: tuple[str, Path, dict[str, str]]) -> None:
     def try_key(given: str) -> tuple[HTTPResponse, str]:
         return ask(guarded[0], "/ui/login", "POST", urlencode({"key": given}), **FORM)
 

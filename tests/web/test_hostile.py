@@ -167,7 +167,7 @@ def test_settings_saved_in_two_tabs_are_both_kept(browser: Browser, url: str, wo
     assert text.startswith("# mine")
 
 
-def test_a_server_killed_in_the_middle_of_an_answer_is_told_and_the_page_comes_back(
+def test_a_server_killed_in_the_middle_of_an_answer_is_reported_and_the_page_comes_back(
     browser: Browser, tmp_path: Path, provider: ScriptedProvider
 ) -> None:
     leave_no_sample(tmp_path)

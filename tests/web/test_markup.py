@@ -79,7 +79,7 @@ def test_raw_html_stays_text() -> None:
         "[::1",
     ],
 )
-def test_a_link_elsewhere_than_the_web_is_no_link(target: str) -> None:
+def test_a_link_elsewhere_than_the_web_is_not_a_link(target: str) -> None:
     assert not is_safe_link(target)
     assert all("href" not in (attributes or {}) for _, attributes, _ in walk(to_tree(f"[a]({target})")))
 

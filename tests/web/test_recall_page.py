@@ -123,7 +123,7 @@ def test_a_page_with_anything_in_it_stays_harmless(browser: Browser, url: str, w
 
 
 @pytest.mark.parametrize("date", ["../../etc/passwd", "2031-01-01", "<script>"])
-def test_a_day_that_is_not_there_is_told(browser: Browser, url: str, date: str) -> None:
+def test_a_day_that_is_not_there_is_reported(browser: Browser, url: str, date: str) -> None:
     page = browser.open(f"{url}/memory?date={date}", width=390)
     page.wait_for_selector("text=There is no page for")
     assert is_harmless(page)

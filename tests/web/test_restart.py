@@ -14,7 +14,7 @@ need_browser()
 pytestmark = pytest.mark.slow
 
 
-def test_an_open_session_goes_on_after_the_server_was_restarted(browser: Browser, tmp_path: Path) -> None:
+def test_an_open_session_continues_after_the_server_was_restarted(browser: Browser, tmp_path: Path) -> None:
     leave_no_sample(tmp_path)
     with open_manager(tmp_path) as manager:
         manager.append("steady", [{"role": "user", "content": "Before the storm"}])

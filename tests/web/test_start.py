@@ -35,7 +35,7 @@ def url(tmp_path: Path, provider: ScriptedProvider) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_dropped_files_are_replayed_and_the_saving_is_told(url: str, browser: Browser, project_root: Path) -> None:
+def test_dropped_files_are_replayed_and_the_saving_is_reported(url: str, browser: Browser, project_root: Path) -> None:
     folder = project_root / "examples" / "sessions"
     page = browser.open(f"{url}/ui/")
     page.locator("input[type=file]").first.set_input_files(

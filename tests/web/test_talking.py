@@ -121,7 +121,7 @@ async def test_a_session_that_no_model_of_a_chat_speaks_is_refused_and_the_words
     assert len(manager.ledger.list_messages("chat")) == 1
 
 
-async def test_a_session_goes_on_with_a_model_of_another_kind(
+async def test_a_session_continues_with_a_model_of_another_kind(
     room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
