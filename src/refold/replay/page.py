@@ -44,42 +44,31 @@ _TIP_CHARS, _TIP_LINES = 128, 2
 
 def write_page(report: ReplayReport) -> str:
     tallies = report.tallies()
-    causes = (*CAUSES, "re-reads")
     bills = {
         tally.preset: {**{cause: getattr(tally.charge, cause) for cause in CAUSES}, "re-reads": tally.reread_cost}
         for tally in tallies
     }
-    parts = [
-        "<h1>What each preset would have done</h1>",
-        f'<p class="soft">{count_things(len(report.sessions), "session")}, '
-        f"{count_things(max((tally.requests for tally in tallies), default=0), 'request')} each"
-        f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}"
-        f"{f', window {report.terms.window:,} tokens' if report.terms.window else ''}.</p>",
-        _write_cards(tallies),
-        '<p class="soft">Shares in percent; ÷ raw is the bill and whole the whole bill, as shares of raw’s bill.</p>',
-        _write_table(write_rows(report)),
-        "<h2>The whole bill, by cause</h2>",
-        '<p class="soft">In uncached input tokens. Asked: summariser calls. Re-reads: older messages that the '
-        "assistant copied from although the request no longer showed them. The recording continues as if it "
-        "had; a real agent would read them again. Each costs one more request from the cache, 60 output tokens and the "
-        "message itself. The whole bill includes that.</p>",
-        draw_legend(causes, "b"),
-        draw_stacks(bills, title="Whole bill by cause, in uncached input tokens"),
-        _write_table(write_bill_rows(report)),
-        "<h2>Exact values when they were used again</h2>",
-        _write_probes(report, tallies),
-        "<h2>Tokens per request</h2>",
-        '<p class="soft">A dot is a request before which the view was changed; point at it to see why, and anywhere '
-        "else for the figures of that request.</p>",
-        draw_legend(report.presets),
-        *(_write_session(report, session) for session in choose_shown(report, SHOWN_MAX)),
-        _write_notes(report),
-    ]
-    body = "\n".join(part for part in parts if part)
-    style = resources.files("refold.replay").joinpath("style.css").read_text(encoding="utf-8")
-    head = f'<meta charset="utf-8"><title>refold replay</title><style>{style}</style>'
-    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    return f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
+    requests = count_things(max((tally.requests for tally in tallies), default=0), "request")
+    model = f", model {escape(report.terms.model)}" if report.terms.model else ""
+    window = f", window {report.terms.window:,} tokens" if report.terms.window else ""
+    folder = resources.files("refold.replay")
+    return (
+        (folder / "page.html")
+        .read_text(encoding="utf-8")
+        .format(
+            style=(folder / "style.css").read_text(encoding="utf-8"),
+            scope=f"{count_things(len(report.sessions), 'session')}, {requests} each{model}{window}",
+            cards=_write_cards(tallies),
+            table=_write_table(write_rows(report)),
+            bill_legend=draw_legend((*CAUSES, "re-reads"), "b"),
+            bill_chart=draw_stacks(bills, title="Whole bill by cause, in uncached input tokens"),
+            bill_table=_write_table(write_bill_rows(report)),
+            probes=_write_probes(report, tallies),
+            legend=draw_legend(report.presets),
+            sessions="\n".join(_write_session(report, session) for session in choose_shown(report, SHOWN_MAX)),
+            notes=_write_notes(report),
+        )
+    )
 
 
 def _write_cards(tallies: Sequence[Tally]) -> str:

@@ -205,23 +205,18 @@ def _make_form(scope: Scope, *, is_wrong: bool = False) -> Response:
     from starlette.responses import HTMLResponse
 
     language = choose_language("", find_header(scope["headers"], b"accept-language"))
-
-    def word(key: str) -> str:
-        return escape(say_in(language, f"shell.{key}"))
-
-    problem = f'<p class="problem" role="alert">{word("key_wrong")}</p>' if is_wrong else ""
-    colours = 'matchMedia("(prefers-color-scheme: dark)").matches?"dark":"light"'
+    keys = ("sign_in", "sign_in_why", "key", "key_wrong")
+    words = {key: escape(say_in(language, f"shell.{key}")) for key in keys}
     page = (
-        f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">'
-        f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
-        f'<style>{(_STATIC / "page.css").read_text("utf-8")}</style></head><body><main class="main">'
-        f'<form class="sheet" style="margin:12vh auto 0" method="post" action="{PREFIX}/login">'
-        '<div class="brand"><span class="brand-mark"></span>refold</div>'
-        f'<h1>{word("sign_in")}</h1><p class="soft">{word("sign_in_why")}</p>{problem}'
-        f'<label class="field"><span>{word("key")}</span><input class="input mono" name="key" type="password" '
-        'autocomplete="current-password" required autofocus></label>'
-        f'<button class="button primary" type="submit">{word("sign_in")}</button></form></main></body></html>'
+        (_STATIC / "login.html")
+        .read_text("utf-8")
+        .format(
+            language="zh-CN" if language == "zh" else "en",
+            style=(_STATIC / "page.css").read_text("utf-8"),
+            target=f"{PREFIX}/login",
+            problem=f'<p class="problem" role="alert">{words["key_wrong"]}</p>' if is_wrong else "",
+            **words,
+        )
     )
     return HTMLResponse(page, 401 if is_wrong else 200, {"cache-control": "no-store"})
 

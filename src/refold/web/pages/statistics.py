@@ -1,15 +1,20 @@
 """Statistics: tokens per request and the bill, with and without refold; cache hits; events.
 
 They cover one session or all of the caller's. Estimates are marked as such, beside the figure and below the curves.
-Charts are ECharts options with figures on hover, zoom, and saving as a picture. Colours are the page's own. Tooltips
-are drawn, not HTML, and contain only our words and figures, never a name that a client chose.
+Charts are ECharts options with figures on hover, zoom, and saving as a picture; what they look like is in
+``static/chart.json``. Tooltips are drawn, not HTML, and contain only our words and figures, never a name that a client
+chose.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from nicegui import ui
@@ -44,63 +49,37 @@ RANGES = (1, 7, 30)
 _CHIPS = {"compressed": "accent", "failed": "bad", "warned": "warn", "skipped": "warn"}
 
 
+@cache
+def _read_looks() -> str:
+    """Return the charts' options that are the same for every chart, as JSON; ``var(--…)`` is a colour of the page."""
+    colour = r"getComputedStyle(document.documentElement).getPropertyValue('\1').trim()"
+    return re.sub(r"var\((--[\w-]+)\)", colour, (files("refold.web") / "static" / "chart.json").read_text("utf-8"))
+
+
 def draw_tokens(points: Sequence[Point], *, is_one: bool) -> ui.echart:
     """Draw the tokens of each request, with and without refold, and mark every compression."""
-    marks = [
-        {"xAxis": place, "label": {"show": False}, "name": say("statistics.fold")}
-        for place, point in enumerate(points)
-        if point.folds
-    ]
-    sent = _line(say("statistics.sent"), [round(one.tokens) for one in points], "--accent", width=2)
-    sent["markLine"] = {
-        "symbol": ["none", "none"],
-        "silent": True,
-        "animation": False,
-        "data": marks,
-        "lineStyle": {":color": _colour("--part-folds"), "type": "solid", "width": 1, "opacity": 0.55},
-    }
+    looks = json.loads(_read_looks())
     dots = [[place, round(point.tokens)] for place, point in enumerate(points) if point.folds]
-    folds = {
-        "name": say("statistics.fold"),
-        "type": "scatter",
-        "data": dots,
-        "symbol": "diamond",
-        "symbolSize": 9,
-        "z": 5,
-        "itemStyle": {":color": _colour("--part-folds")},
-        "tooltip": {"show": False},
-    }
-    raw = _line(say("statistics.raw"), [round(one.tokens_raw) for one in points], "--ink-3", width=1.6, dash=True)
-    cached = _line(say("statistics.cached"), [round(one.cached) for one in points], "--accent", width=0)
-    cached["areaStyle"] = {":color": _colour("--accent"), "opacity": 0.15}
-    cached["itemStyle"]["opacity"] = 0.3
+    mark = {"label": {"show": False}, "name": say("statistics.fold")}
+    sent = _line("sent", [round(one.tokens) for one in points])
+    sent["markLine"] = looks["marks"] | {"data": [{"xAxis": place, **mark} for place, _ in dots]}
+    folds = looks["folds"] | {"name": say("statistics.fold"), "data": dots}
+    raw = _line("raw", [round(one.tokens_raw) for one in points])
+    cached = _line("cached", [round(one.cached) for one in points])
     series = [*([folds] if dots else []), cached, raw, sent]
     return _draw("tokens", points, series, axis=_SHORT, figure=_GROUPED, is_one=is_one)
 
 
 def draw_bill(points: Sequence[Point], *, is_one: bool) -> ui.echart:
     """Draw the cumulative cost of requests, with and without compression."""
-    paid = _line(say("statistics.paid"), [round(one.dollars, 6) for one in points], "--accent", width=2)
-    raw = _line(say("statistics.raw"), [round(one.dollars_raw, 6) for one in points], "--ink-3", width=1.6, dash=True)
+    paid = _line("paid", [round(one.dollars, 6) for one in points])
+    raw = _line("raw", [round(one.dollars_raw, 6) for one in points])
     return _draw("bill", points, [raw, paid], axis=_DOLLARS_SHORT, figure=_DOLLARS, is_one=is_one)
 
 
-def _colour(variable: str) -> str:
-    return f"getComputedStyle(document.documentElement).getPropertyValue('{variable}').trim()"
-
-
-def _line(name: str, values: list[float], colour: str, *, width: float, dash: bool = False) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": "line",
-        "data": values,
-        "symbol": "circle" if len(values) < 3 else "none",
-        "symbolSize": 6,
-        "sampling": "lttb",
-        "lineStyle": {"width": width, "type": "dashed" if dash else "solid", ":color": _colour(colour)},
-        "itemStyle": {":color": _colour(colour)},
-        "emphasis": {"disabled": True},
-    }
+def _line(key: str, values: list[float]) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(_read_looks())[key]
+    return line | {"name": say(f"statistics.{key}"), "data": values, "symbol": "circle" if len(values) < 3 else "none"}
 
 
 def _find_icon(series: dict[str, Any]) -> str:
@@ -116,75 +95,17 @@ def _find_icon(series: dict[str, Any]) -> str:
 def _draw(
     name: str, points: Sequence[Point], series: list[dict[str, Any]], *, axis: str, figure: str, is_one: bool
 ) -> ui.echart:
-    legend = [{"name": one["name"], "icon": _find_icon(one)} for one in reversed(series)]
-    words = {":fontFamily": "getComputedStyle(document.body).fontFamily", "fontSize": 12, ":color": _colour("--ink-3")}
-    made = ui.echart(
-        {
-            "animation": False,
-            "aria": {"enabled": True},
-            "textStyle": words,
-            "grid": {"left": 8, "right": 26, "top": 36, "bottom": 50, "containLabel": True},
-            # Below the curves, because on a phone it takes two lines.
-            "legend": {
-                "left": 0,
-                "bottom": 0,
-                "itemGap": 16,
-                "itemWidth": 20,
-                "itemHeight": 9,
-                "data": legend,
-                "textStyle": words,
-            },
-            "tooltip": {
-                "trigger": "axis",
-                "order": "seriesDesc",
-                "renderMode": "richText",
-                ":valueFormatter": figure,
-                ":backgroundColor": _colour("--card"),
-                ":borderColor": _colour("--line-strong"),
-                "textStyle": {**words, ":color": _colour("--ink")},
-                "axisPointer": {"lineStyle": {":color": _colour("--line-strong")}},
-            },
-            "toolbox": _make_toolbox(name),
-            "xAxis": {
-                "type": "category",
-                "data": _name_places(points, is_one=is_one),
-                "boundaryGap": False,
-                "axisTick": {"show": False},
-                "axisLine": {"lineStyle": {":color": _colour("--line-strong")}},
-                "axisLabel": {**words, "hideOverlap": True, ":formatter": "v => v.split(' · ')[0]"},
-            },
-            "yAxis": {
-                "type": "value",
-                "axisLabel": {**words, ":formatter": axis},
-                "splitLine": {"lineStyle": {":color": _colour("--line")}},
-            },
-            "series": series,
-        }
-    ).classes("chart")
+    options: dict[str, Any] = json.loads(_read_looks())["chart"]
+    options["legend"]["data"] = [{"name": one["name"], "icon": _find_icon(one)} for one in reversed(series)]
+    options["tooltip"][":valueFormatter"] = figure
+    options["xAxis"]["data"] = _name_places(points, is_one=is_one)
+    options["yAxis"]["axisLabel"][":formatter"] = axis
+    tools = options["toolbox"]["feature"]
+    tools["dataZoom"]["title"] = {"zoom": say("statistics.zoom"), "back": say("statistics.zoom_back")}
+    tools["saveAsImage"] |= {"title": say("statistics.save"), "name": f"refold-{name}"}
+    made = ui.echart({**options, "series": series}).classes("chart")
     made._props["data-chart"] = name
     return made
-
-
-def _make_toolbox(name: str) -> dict[str, Any]:
-    return {
-        "right": 0,
-        "top": 0,
-        "itemSize": 13,
-        "iconStyle": {":borderColor": _colour("--ink-3")},
-        "emphasis": {"iconStyle": {":borderColor": _colour("--accent"), "textPosition": "left"}},
-        "feature": {
-            "dataZoom": {
-                "yAxisIndex": "none",
-                "title": {"zoom": say("statistics.zoom"), "back": say("statistics.zoom_back")},
-            },
-            "saveAsImage": {
-                "title": say("statistics.save"),
-                "name": f"refold-{name}",
-                "pixelRatio": 2,
-                ":backgroundColor": _colour("--card"),
-            },
-        },
-    }
 
 
 def _name_places(points: Sequence[Point], *, is_one: bool) -> list[str]:
