@@ -24,23 +24,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "BudgetTooSmall",
-    "ChangeRefused",
-    "ConfigError",
-    "ContextOverflow",
-    "FormatError",
-    "HandleUnknown",
-    "LawBroken",
-    "LedgerError",
-    "ProviderError",
-    "RateLimited",
-    "RefoldError",
-    "SessionBusy",
-    "SessionNotFound",
-    "Unavailable",
-]
-
 
 class Sentence(str):
     """An English sentence that keeps its template and values, so that a face can show it in another language."""

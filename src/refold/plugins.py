@@ -26,18 +26,6 @@ from refold.ledger.codec import find_invalid
 from refold.stages import STAGES
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, Reply, Stage, When
 
-__all__ = [
-    "PREFIX",
-    "GuardedStage",
-    "Plugin",
-    "find_plugins",
-    "load_summariser",
-    "make_stage",
-    "register_stage",
-    "register_summariser",
-    "unregister",
-]
-
 Kind = Literal["stage", "summariser"]
 GROUPS: dict[Kind, str] = {"stage": "refold.stages", "summariser": "refold.summarisers"}
 PREFIX = "plugin:"

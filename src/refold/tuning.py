@@ -32,8 +32,6 @@ from refold.replay.report import Tally, tally_preset
 from refold.replay.run import replay_with
 from refold.tokens import model_info
 
-__all__ = ["KNOBS", "Figures", "Knob", "Tuning", "TuningStep", "apply", "propose", "read_stored", "watch"]
-
 # A change breaks cached prefixes and people's habits: it has to be worth that.
 SAVING_MIN = 0.03
 # Values in view may be fewer by no more than this, in points of a hundred.

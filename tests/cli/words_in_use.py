@@ -21,7 +21,10 @@ _COLUMNS = (
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
-_ERRORS = frozenset((*errors.__all__, "OutputError", "NotFound", "Forbidden", "NoLongerAllowed")) - {"LawBroken"}
+_OWN_ERRORS = [
+    name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RefoldError)
+]
+_ERRORS = frozenset((*_OWN_ERRORS, "OutputError", "NotFound", "Forbidden", "NoLongerAllowed")) - {"LawBroken"}
 # Functions that print their first argument in the user's language.
 _PRINTS = frozenset(("say", "note", "show"))
 # Neither the command line nor the page shows errors that only these raise.
@@ -121,7 +124,7 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from (means for _, means in LEGEND)
     starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
     yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))
-    yield from errors.__all__
+    yield from _OWN_ERRORS
     yield from _list_tools()
 
 
