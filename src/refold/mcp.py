@@ -22,7 +22,7 @@ from pydantic import Field
 from refold import __version__
 from refold.agent.context_tools import ContextTools
 from refold.agent.tools import Tool, make_tool
-from refold.cli.output import count_things, describe_error, tr, translate
+from refold.cli.output import count_things, describe_error, tr
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 
@@ -100,12 +100,12 @@ class Sessions:
 def make_server(manager: ContextCompressionManager, session: str = "") -> MCPServer[Any]:
     """Return the server; ``session`` is the default of calls that name none."""
     server: MCPServer[Any] = MCPServer(
-        "refold", title="refold context", instructions=translate(INSTRUCTIONS), version=__version__, log_level="WARNING"
+        "refold", title="refold context", instructions=tr(INSTRUCTIONS), version=__version__, log_level="WARNING"
     )
     sessions = Sessions(manager, session)
     own = (sessions.context_sessions, sessions.context_append, sessions.context_prepare)
     for tool in [*ContextTools(manager, "").list_tools(), *(make_tool(one) for one in own)]:
-        described = server.tool(description=translate(tool.description), structured_output=False)
+        described = server.tool(description=tr(tool.description), structured_output=False)
         described(_make_function(tool, sessions))
     return server
 
@@ -128,7 +128,7 @@ def _make_function(tool: Tool, sessions: Sessions) -> Callable[..., Any]:
         taken.append(inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, default="", annotation=SessionName))
     for at, one in enumerate(taken):
         about = SESSION if one.name == "session" else tool.arguments.model_fields[one.name].description
-        taken[at] = one.replace(annotation=Annotated[one.annotation, Field(description=about and translate(about))])
+        taken[at] = one.replace(annotation=Annotated[one.annotation, Field(description=about and tr(about))])
     function.__name__ = tool.name
     function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     return function

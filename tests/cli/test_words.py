@@ -207,11 +207,11 @@ def test_a_sentence_is_the_english_text_and_remembers_its_values() -> None:
     assert made.values == {"name": "a{b}"}
     use_language("zh")
     try:
-        from refold.cli.output import translate
+        from refold.cli.output import tr
 
         hint = Sentence(" (did you mean '{name}'?)", name="x")
         text = Sentence("{where}unknown setting '{name}'{hint}", where="", name="{y}", hint=hint)
-        assert translate(text) == "未知设置“{y}”（是不是“x”？）"
+        assert tr(text) == "未知设置“{y}”（是不是“x”？）"
     finally:
         use_language(None)
 

@@ -56,7 +56,7 @@ def _read_call(node: ast.Call, *, is_ours: bool, is_shown: bool) -> Iterator[str
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     given = [part for one in node.args for part in ((one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,))]
     texts = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    if name == "Sentence" or (is_ours and name in ("tr", "translate")) or (is_shown and name in _ERRORS):
+    if name == "Sentence" or (is_ours and name == "tr") or (is_shown and name in _ERRORS):
         yield from texts
     elif is_ours and name in _PRINTS and node.args:
         given = [node.args[0].body, node.args[0].orelse] if isinstance(node.args[0], ast.IfExp) else node.args[:1]

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
-from refold.cli.output import describe_error, find_language, tr, translate, use_language
+from refold.cli.output import describe_error, find_language, tr, use_language
 from refold.errors import ConfigError, RefoldError
 from refold.sentences import is_chinese
 
@@ -182,7 +182,7 @@ def _fail_usage(error: Exception) -> int:
     hint = tr("; name a session with --session") if "unexpected extra argument" in message and takes_session else ""
     message = _translate_usage(message) + hint
     if find_language() == "zh" and not is_chinese(message):
-        message = f"{translate('invalid command line')}：{message}"
+        message = f"{tr('invalid command line')}：{message}"
     fail(message, 2)
     if context is not None:
         typer.echo(context.get_usage() + "\n" + tr("Try '{command} --help'.", command=context.command_path), err=True)
@@ -237,17 +237,17 @@ class _PlainHelp(_Base):
                 rows[name].append(_tidy_record(*record, getattr(param, "help", None) or ""))
         for name, section in rows.items():
             if section:
-                with formatter.section(translate(name)):
+                with formatter.section(tr(name)):
                     formatter.write_dl(section)
 
     def format_usage(self, ctx: Context, formatter: Formatter) -> None:
-        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{translate('Usage')}: ")
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{tr('Usage')}: ")
 
     def format_help_text(self, ctx: Context, formatter: Formatter) -> None:  # noqa: ARG002 - the library's signature
         """Write the command's own words, paragraph by paragraph in the user's language."""
         if not self.help:
             return
-        paragraphs = [translate(one) for one in split_paragraphs(self.help)]
+        paragraphs = [tr(one) for one in split_paragraphs(self.help)]
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text("\n\n".join(paragraphs))
@@ -255,7 +255,7 @@ class _PlainHelp(_Base):
     def get_short_help_str(self, limit: int = 45) -> str:
         if find_language() == "en" or not self.help:
             return super().get_short_help_str(limit)
-        return translate(split_paragraphs(self.help)[0]).rstrip("。")
+        return tr(split_paragraphs(self.help)[0]).rstrip("。")
 
     def format_epilog(self, ctx: Context, formatter: Formatter) -> None:  # noqa: ARG002 - the library's signature
         if self.epilog:
@@ -312,7 +312,7 @@ def _write_commands(
     found = [(name, group.get_command(ctx, name)) for name in names]
     limit = formatter.width - 4 - max(width, *(len(name) for name in names))
     rows = [(name.ljust(width), command.get_short_help_str(limit)) for name, command in found if command is not None]
-    with formatter.section(translate(title)):
+    with formatter.section(tr(title)):
         formatter.write_dl(rows)
 
 
@@ -329,18 +329,18 @@ def _translate_epilog(text: str) -> str:
     for line in text.split("\n"):
         example = _EXAMPLE.match(line)
         if line == "Examples:":
-            lines.append(f"{translate('Examples')}:")
+            lines.append(f"{tr('Examples')}:")
         elif line.startswith("Exit codes: "):
-            codes = "；".join(f"{code} {translate(meaning)}" for code, meaning in EXIT_CODES.items())
-            lines.append(f"{translate('Exit codes')}: {codes}")
+            codes = "；".join(f"{code} {tr(meaning)}" for code, meaning in EXIT_CODES.items())
+            lines.append(f"{tr('Exit codes')}: {codes}")
         else:
-            lines.append(example[1] + translate(example[2]) if example else line)
+            lines.append(example[1] + tr(example[2]) if example else line)
     return "\n".join(lines)
 
 
 def _tidy_record(name: str, text: str, words: str = "") -> tuple[str, str]:
     """Return an option's help row without its type, with its range in words, in the user's language."""
-    text = text.replace(words, translate(words), 1) if words else text
+    text = text.replace(words, tr(words), 1) if words else text
     found = _EXTRA.search(text)
     if found is None:
         return _TYPE.sub("", name), text
@@ -350,7 +350,7 @@ def _tidy_record(name: str, text: str, words: str = "") -> tuple[str, str]:
         if limits is not None:
             notes.append(tr("{least} to {most}", least=limits[1], most=limits[2]))
         elif extra != "required" and not _LIMIT.match(extra):
-            notes.append(extra.replace("default:", translate("default:")))
+            notes.append(extra.replace("default:", tr("default:")))
     return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(notes)}]" if notes else "")
 
 

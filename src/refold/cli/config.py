@@ -25,7 +25,6 @@ from refold.cli.output import (
     say,
     show_progress,
     tr,
-    translate,
     use_language,
     write_json,
     write_line,
@@ -132,7 +131,7 @@ def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
         found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
         if not found:
             hint = suggest(name, [row.name for row in rows]) or Sentence("; 'refold config explain --all' lists them")
-            raise ConfigError("unknown setting '{name}'{hint}", name=name[:80], hint=translate(hint))
+            raise ConfigError("unknown setting '{name}'{hint}", name=name[:80], hint=tr(hint))
         chosen += found
     return chosen if names else rows
 
@@ -141,7 +140,7 @@ def _show_rows(rows: list[Row]) -> None:
     table = make_table("setting", "value", "from", "where", wide=("value", "where"), wraps=True)
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
-        cells = (row.name, clean_line(format_row(row)), translate(row.layer), clean_line(row.place))
+        cells = (row.name, clean_line(format_row(row)), tr(row.layer), clean_line(row.place))
         table.add_row(*cells, style=style)
     make_console(err=False).print(table)
 
@@ -149,7 +148,7 @@ def _show_rows(rows: list[Row]) -> None:
 def format_row(row: Row) -> str:
     """Return the value of a setting as people say it: a share is a percentage, and no value is said in words."""
     if row.value is None or row.value == ():
-        return translate("unset" if row.value is None else "none")
+        return tr("unset" if row.value is None else "none")
     return row.share or format_value(row.value)
 
 
@@ -181,7 +180,7 @@ def show_paths(as_json: AsJson = False) -> None:
     for name, path in paths.items():
         nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
         absent = "" if path is None or path.exists() else tr("  (does not exist)")
-        typer.echo(f"{translate(name):9}{nothing if path is None else path}{absent}")
+        typer.echo(f"{tr(name):9}{nothing if path is None else path}{absent}")
 
 
 @app.command("presets")
@@ -202,7 +201,7 @@ def list_presets(as_json: AsJson = False) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, means in PRESETS.items():
-        table.add_row(name, translate(means))
+        table.add_row(name, tr(means))
         table.add_row("", Text(" → ".join(CompressionConfig.preset(name).ladder), style="dim"))
     make_console(err=False).print(table)
 

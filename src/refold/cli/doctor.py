@@ -27,7 +27,6 @@ from refold.cli.output import (
     make_console,
     note,
     tr,
-    translate,
     use_language,
     write_json,
 )
@@ -150,7 +149,7 @@ def _check_extras() -> Check:
     missing = [extra for extra in EXTRAS if not needed.get(extra, set()) <= there | {"refold"}]
     if not missing:
         return Check("extras", "ok", ", ".join(EXTRAS))
-    lacks = "; ".join(f"{extra} ({translate(EXTRAS[extra])})" for extra in missing)
+    lacks = "; ".join(f"{extra} ({tr(EXTRAS[extra])})" for extra in missing)
     return Check(
         "extras", "hint", tr("not installed: {lacks}", lacks=lacks), f"pip install 'refold[{','.join(missing)}]'"
     )
@@ -302,7 +301,7 @@ def _show(checks: list[Check]) -> None:
         finding = Text(clean_line(check.found, 1_000))
         if check.remedy:
             finding.append(f"\n→ {clean_line(check.remedy, 500)}", style="dim")
-        table.add_row(Text(mark, style=style), translate(check.name), finding)
+        table.add_row(Text(mark, style=style), tr(check.name), finding)
     console = make_console(err=False)
     console.print(table)
     broken = sum(check.state == "broken" for check in checks)

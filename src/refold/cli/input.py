@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.cli.output import clean_line, tr, translate, use_language, write_json, write_line
+from refold.cli.output import clean_line, tr, use_language, write_json, write_line
 from refold.errors import ConfigError, FormatError, LedgerError, RefoldError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
             raise LedgerError(
                 "there is no session {session!r}{near}; 'refold sessions' lists them",
                 session=session[:80],
-                near=translate(near),
+                near=tr(near),
             )
         return session
     newest = None if everywhere else find_newest(ledger)

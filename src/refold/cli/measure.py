@@ -30,7 +30,6 @@ from refold.cli.output import (
     show_pairs,
     show_progress,
     tr,
-    translate,
     use_language,
     write_json,
     write_result,
@@ -222,7 +221,7 @@ def _show_one(counted: ConversationTokens, title: str) -> None:
     rows += [*sorted(counted.by_role.items()), ("tool outputs", counted.tool_outputs), ("framing", counted.framing)]
     for name, tokens in rows:
         if tokens:
-            totals.add_row(translate(name), f"{tokens:,}", f"{tokens / counted.total:.1%}")
+            totals.add_row(tr(name), f"{tokens:,}", f"{tokens / counted.total:.1%}")
     totals.add_section()
     totals.add_row(Text(tr("total"), style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
     console.print(totals)
@@ -344,7 +343,7 @@ def show_table(report: ReplayReport) -> None:
             table.add_row(*row)
         console.print(table)
         if number == 0:
-            show_pairs(console, [(name, translate(means)) for name, means in LEGEND])
+            show_pairs(console, [(name, tr(means)) for name, means in LEGEND])
         console.print()
     for preset in report.presets:
         times = sum_times(report.records_of(preset))
@@ -354,7 +353,7 @@ def show_table(report: ReplayReport) -> None:
             )
             print_line(console, clean_line(line, 200))
     for note in report.notes():
-        print_line(console, clean_line(translate(note), 300))
+        print_line(console, clean_line(tr(note), 300))
     if hint := suggest_window(report):
         print_line(console, hint)
 

@@ -69,14 +69,9 @@ def find_language() -> Language:
     return "zh" if name.lower().startswith("zh") else "en"
 
 
-def tr(template: str, /, **values: object) -> str:
-    """Return a sentence in the user's language, with its values filled in."""
-    return translate(Sentence(template, **values))
-
-
-def translate(text: str) -> str:
-    """Return a text in the user's language; one without a translation stays as it is."""
-    return sentences.translate(text, find_language())
+def tr(text: str, /, **values: object) -> str:
+    """Return a text in the user's language, with its values filled in; one without a translation stays as it is."""
+    return sentences.translate(Sentence(text, **values) if values else text, find_language())
 
 
 def describe_error(error: RefoldError) -> str:
@@ -144,7 +139,7 @@ def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] =
     for name in columns:
         is_wide = name in stretching
         table.add_column(
-            translate(name),
+            tr(name),
             justify="right" if name in right else "left",
             no_wrap=not (is_wide and wraps),
             overflow="ellipsis" if is_wide and not wraps else "fold",
@@ -211,7 +206,7 @@ def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    pairs = [(translate(name), value) for name, value in pairs]
+    pairs = [(tr(name), value) for name, value in pairs]
     if not console.is_terminal:
         width = max((cell_len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
@@ -227,7 +222,7 @@ def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
 
 def note_broken(broken: Sequence[str], doing: str = "not read") -> None:
     """List what was skipped on standard error, up to a limit."""
-    doing = translate(doing)
+    doing = tr(doing)
     for why in broken[:BROKEN_SHOWN]:
         sys.stderr.write(f"{doing}: {clean_line(why, 400)}\n")
     if len(broken) > BROKEN_SHOWN:

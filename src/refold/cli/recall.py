@@ -31,7 +31,6 @@ from refold.cli.output import (
     say,
     strip_controls,
     tr,
-    translate,
     write_json,
 )
 from refold.errors import FormatError, HandleUnknown
@@ -171,7 +170,7 @@ def _format_fact(fact: KnownFact) -> str:
     handles = " ".join(mark(handle) for handle in fact.handles[-3:])
     said = f"{datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d}"
     seen = tr(" (last said {date})", date=said) if fact.last_seen > 0 else ""
-    line = f"{translate(fact.kind)}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
+    line = f"{tr(fact.kind)}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
     replaced = tr("    replaced by: {fact}", fact=clean_line(fact.superseded_by, _LINE_CHARS_MAX))
     return line if fact.holds else f"{line}\n{replaced}"
 

@@ -33,7 +33,6 @@ from refold.cli.output import (
     say,
     say_reason,
     tr,
-    translate,
     write_json,
     write_line,
 )
@@ -218,7 +217,7 @@ def describe_switched(switched: Switched, what: str) -> str:
     """Return what an undo or redo did; ``what`` is ``undone`` or ``redone``."""
     return tr(
         "{what} {edits}: {before:,} → {after:,} tokens",
-        what=translate(what),
+        what=tr(what),
         edits=count_things(len(switched.edits), "edit"),
         before=switched.tokens_before,
         after=switched.tokens_after,

@@ -28,7 +28,6 @@ from refold.cli.output import (
     say_reason,
     show_pairs,
     tr,
-    translate,
     write_json,
 )
 
@@ -144,7 +143,7 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
         before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
         tokens = f"{before:,} → {after:,}" if isinstance(before, int) and isinstance(after, int) else "·"
         reason = clean_line(_describe_reason(event), 300)
-        table.add_row(format_time(event.created_at), translate(event.kind), tokens, reason)
+        table.add_row(format_time(event.created_at), tr(event.kind), tokens, reason)
     make_console(err=False).print(table)
 
 

@@ -16,7 +16,6 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 
 TITLE_CHARS = 80
-YEAR_S = 31_557_600.0
 _MILLISECONDS_FROM = 1e11
 # Beyond any date that a file could mean, in milliseconds too.
 _NEVER = 1e18

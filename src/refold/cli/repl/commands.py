@@ -27,7 +27,6 @@ from refold.cli.output import (
     say_reason,
     shorten_tokens,
     tr,
-    translate,
 )
 from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
@@ -67,7 +66,7 @@ def run_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
     for command in COMMAND_LIST:
-        table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), translate(command.means))
+        table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), tr(command.means))
     table.add_row(Text("Enter, Alt-Enter", style="bold"), tr("send, new line; Ctrl-C stops an answer, Ctrl-D leaves"))
     screen.show(table)
 
@@ -82,7 +81,7 @@ def run_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # no
     table = make_table("part", "tokens", "share", "messages", numbers=("tokens", "share", "messages"))
     for row in break_down(chat.manager.read_view(chat.session_id), status, system_tokens):
         share = f"{row.tokens / max(1, status.hard):.0%}"
-        table.add_row(translate(row.name), f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
+        table.add_row(tr(row.name), f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
     screen.show(table)
     screen.note(
         "window {status.window:,} · hard {status.hard:,} · soft {status.soft:,} · counted by {status.counter} · "
@@ -182,7 +181,7 @@ def run_facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
         screen.note("no facts yet: compressions collect them")
     for fact in known:
         handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
-        screen.show(f"{translate(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
+        screen.show(f"{tr(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
 
 
 def run_memory(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -212,7 +211,7 @@ def run_config(chat: ChatSession, screen: Screen, argument: str) -> None:
     rows = {row.name: row for row in explain_settings(chat.manager.config)}
     begins = find_row(rows, "trigger_ratio")
     for name, row in ({name: rows[ours] for name, ours in SETTINGS.items()} | {begins.name: begins}).items():
-        table.add_row(name, format_row(row), translate(row.means))
+        table.add_row(name, format_row(row), tr(row.means))
     screen.show(table)
     screen.note("change one with /config name=value; 'refold config explain --all' lists every setting")
 
@@ -231,7 +230,7 @@ def run_model(chat: ChatSession, screen: Screen, argument: str) -> None:
     if argument:
         chat.chosen = chat.choose(argument)
         chat.open(chat.session_id)
-    screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({translate(chat.chosen.why)})")
+    screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({tr(chat.chosen.why)})")
 
 
 def run_sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from refold.cli.output import translate
+from refold.cli.output import tr
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -108,7 +108,7 @@ class Keyboard:
         # Above the line: a toolbar is only drawn by terminals that report their cursor position.
         gauge = self.gauge()
         head = [("class:gauge", f"\n{gauge}\n")] if gauge else []
-        line = await self._session.prompt_async([*head, ("", translate(PROMPT))], prompt_continuation="    · ")
+        line = await self._session.prompt_async([*head, ("", tr(PROMPT))], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 
     async def wait_shown(self, reading: asyncio.Future[str]) -> None:
@@ -190,7 +190,7 @@ def _open_history(folder: Path) -> History:
 def _make_completer() -> Completer:
     from prompt_toolkit.completion import WordCompleter
 
-    meanings = {f"/{command.name}": translate(command.means) for command in COMMAND_LIST}
+    meanings = {f"/{command.name}": tr(command.means) for command in COMMAND_LIST}
     return WordCompleter(list(meanings), meta_dict=dict(meanings), sentence=True)
 
 

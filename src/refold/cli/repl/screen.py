@@ -26,7 +26,6 @@ from refold.cli.output import (
     shorten_tokens,
     strip_controls,
     tr,
-    translate,
 )
 from refold.conversation import because
 from refold.manager.status import SessionStatus
@@ -60,7 +59,7 @@ def open_screen(*, plain: bool = False) -> Iterator[Screen]:
 def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
     """Print the model, why it was chosen, and the state of the session."""
     model = chat.chosen.model
-    source = f"{getattr(model, 'source', model.name)} ({translate(chat.chosen.why)})"
+    source = f"{getattr(model, 'source', model.name)} ({tr(chat.chosen.why)})"
     if not is_typed:
         screen.note("{source} · session {session_id}", source=source, session_id=chat.session_id)
         return

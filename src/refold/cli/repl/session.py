@@ -32,7 +32,6 @@ from refold.cli.output import (
     describe_share,
     say_reason,
     tr,
-    translate,
 )
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
@@ -274,7 +273,7 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
                 reason=say_reason(event.reason),
             )
         case events.Retrying():
-            screen.note("retrying: {reason}", "yellow", reason=translate(event.reason))
+            screen.note("retrying: {reason}", "yellow", reason=tr(event.reason))
             screen.wait("…")
         case events.Warned():
             screen.note(event.text, "yellow")
