@@ -107,9 +107,9 @@ def read_columns(url: str) -> list[Any]:
 
 def test_every_released_schema_has_a_builder() -> None:
     pytest.importorskip("psycopg")
-    from refold.ledger.sql.migrations import POSTGRES_STEPS
+    from refold.ledger.sql.migrations import read_steps
 
-    assert sorted(BUILDERS) == list(range(1, len(POSTGRES_STEPS) + 1))
+    assert sorted(BUILDERS) == list(range(1, len(read_steps("postgres")) + 1))
 
 
 @pytest.mark.parametrize("version", sorted(BUILDERS))
@@ -137,7 +137,7 @@ def test_a_record_of_every_version_is_brought_up_to_date_and_keeps_all(
 
 
 def test_a_record_that_is_newer_is_refused_and_left_alone(url: str, ledger: PostgresLedger) -> None:
-    from refold.ledger.sql.migrations import POSTGRES_STEPS
+    from refold.ledger.sql.migrations import read_steps
 
     send(ledger, ["a"])
     ledger.close()
@@ -148,7 +148,7 @@ def test_a_record_that_is_newer_is_refused_and_left_alone(url: str, ledger: Post
             ledger.open_session("other", NOW)
     with connect(url) as db:
         assert db.execute("SELECT id FROM session").fetchall() == [("s1",)]
-        db.execute("UPDATE ledger_version SET version = %s", (len(POSTGRES_STEPS),))
+        db.execute("UPDATE ledger_version SET version = %s", (len(read_steps("postgres")),))
     assert read_texts(ledger) == ["a"]
 
 
@@ -167,12 +167,12 @@ def test_a_step_that_fails_leaves_the_record_at_its_old_version(url: str, ledger
     import psycopg
 
     from refold.ledger.postgres_server import migrate
-    from refold.ledger.sql.migrations import POSTGRES_STEPS
+    from refold.ledger.sql.migrations import read_steps
 
     send(ledger, ["a"])
     before = read_columns(url)
     steps = (
-        *POSTGRES_STEPS,
+        *read_steps("postgres"),
         "CREATE TABLE half (x integer); INSERT INTO half VALUES (1)",
         "ALTER TABLE absent ADD COLUMN y int",
     )
@@ -180,7 +180,7 @@ def test_a_step_that_fails_leaves_the_record_at_its_old_version(url: str, ledger
         with pytest.raises(psycopg.errors.UndefinedTable):
             migrate(db, "here", "refold", steps)
         assert read_columns(url) == before
-        assert db.execute("SELECT version FROM ledger_version").fetchone() == (len(POSTGRES_STEPS),)
+        assert db.execute("SELECT version FROM ledger_version").fetchone() == (len(read_steps("postgres")),)
         migrate(db, "here", "refold", steps[:-1])
         assert db.execute("SELECT x FROM half").fetchone() == (1,)
 

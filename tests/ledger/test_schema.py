@@ -13,12 +13,14 @@ import pytest
 
 from refold.errors import LedgerError
 from refold.ledger.records import Event, Splice, StoredUsage
-from refold.ledger.sql.migrations import SQLITE_STEPS
+from refold.ledger.sql.migrations import read_steps
 from refold.ledger.sqlite import SqliteLedger
 from refold.ledger.sqlite_file import APPLICATION_ID, migrate
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 from tests.ledger.shown import SHOWN, put_raws
 from tests.ledger.versions import BUILDERS
+
+SQLITE_STEPS = read_steps("sqlite")
 
 
 @pytest.fixture
@@ -40,6 +42,13 @@ def read_schema(connection: apsw.Connection) -> set[tuple[str, str]]:
 
 def test_every_released_schema_has_a_builder() -> None:
     assert sorted(BUILDERS) == list(range(1, len(SQLITE_STEPS) + 1))
+
+
+@pytest.mark.parametrize("version", sorted(BUILDERS))
+def test_a_released_step_is_never_changed(version: int) -> None:
+    for store, name in (("sqlite", "schema"), ("postgres", "postgres")):
+        released = Path(__file__).with_name(f"{name}_v{version}.sql").read_text(encoding="utf-8")
+        assert read_steps(store)[version - 1] == released  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("version", sorted(BUILDERS))

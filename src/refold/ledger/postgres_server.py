@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.place import LedgerPlace
-from refold.ledger.sql.migrations import POSTGRES_STEPS, check_version
+from refold.ledger.sql.migrations import check_version, read_steps
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -357,7 +357,7 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def read_version(db: Connection, where: str, schema: str, newest: int = len(POSTGRES_STEPS)) -> int:
+def read_version(db: Connection, where: str, schema: str, newest: int) -> int:
     """Return the version of the tables, 0 if there are none; LedgerError if it is too new or not a ledger."""
     found = db.execute(
         "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
@@ -376,8 +376,9 @@ def read_version(db: Connection, where: str, schema: str, newest: int = len(POST
     return check_version(int(version), newest, where)
 
 
-def migrate(db: Connection, where: str, schema: str, steps: Sequence[str] = POSTGRES_STEPS) -> None:
+def migrate(db: Connection, where: str, schema: str, steps: Sequence[str] | None = None) -> None:
     """Migrate the tables to the newest schema in one transaction. Concurrent processes wait for each other."""
+    steps = read_steps("postgres") if steps is None else steps
     if read_version(db, where, schema, len(steps)) == len(steps):
         return
     with db.transaction():

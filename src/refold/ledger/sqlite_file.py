@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import apsw
 
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.sql.migrations import SQLITE_STEPS, check_version
+from refold.ledger.sql.migrations import check_version, read_steps
 
 APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
 Synchronous = Literal["off", "normal", "full", "extra"]
@@ -290,7 +290,8 @@ class LedgerFile:
 
     def _set_up(self, connection: apsw.Connection) -> None:
         connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
-        read_version(connection, str(self.path))  # First, so that a file of another program is never changed.
+        # First, so that a file of another program is never changed.
+        read_version(connection, str(self.path), len(read_steps("sqlite")))
         self._use_log(connection)
         connection.pragma("synchronous", self._synchronous)
         connection.pragma("journal_size_limit", _LOG_BYTES_MAX)
@@ -430,7 +431,7 @@ def transaction(connection: apsw.Connection, begin: str = "") -> Iterator[None]:
                 connection.execute("ROLLBACK")
 
 
-def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLITE_STEPS)) -> int:
+def read_version(connection: apsw.Connection, where: str, newest: int) -> int:
     """Return the schema version of a file, 0 for an empty one; LedgerError if it is too new or not a ledger."""
     # One statement, so one snapshot: another process may be creating the tables right now.
     row = connection.execute(
@@ -444,8 +445,9 @@ def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLI
     return check_version(version, newest, where)
 
 
-def migrate(connection: apsw.Connection, where: str, steps: Sequence[str] = SQLITE_STEPS) -> None:
+def migrate(connection: apsw.Connection, where: str, steps: Sequence[str] | None = None) -> None:
     """Migrate a file to the newest schema in one transaction."""
+    steps = read_steps("sqlite") if steps is None else steps
     if read_version(connection, where, len(steps)) == len(steps):
         return
     with transaction(connection, "BEGIN IMMEDIATE"):
