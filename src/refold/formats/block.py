@@ -24,6 +24,7 @@ Spot = tuple[str, int | None]
 Found = list[tuple[Part, Spot]]
 
 DROPPED = object()
+MARK = "cache_control"  # The field with which clients of Anthropic mark the end of a prefix to cache.
 
 
 class WireFormat(ABC):
@@ -229,8 +230,20 @@ def change_block(part: Part, block: Raw, text: str | None, kind: str = "text") -
     if part.kind != "media":
         return {**block, ("refusal" if block.get("type") == "refusal" else "text"): text}
     # A cache breakpoint stays where it was.
-    kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+    kept = {MARK: block[MARK]} if MARK in block else {}
     return {"type": kind, "text": text, **kept}
+
+
+def drop_marks(raw: object) -> object:
+    """Return a provider's message without prompt-cache marks; the same object if it has no marks."""
+    content = raw.get("content") if isinstance(raw, dict) else None
+    if not isinstance(content, list) or not any(isinstance(block, dict) and MARK in block for block in content):
+        return raw
+    bare = [
+        {key: value for key, value in block.items() if key != MARK} if isinstance(block, dict) else block
+        for block in content
+    ]
+    return {**raw, "content": bare}  # type: ignore[dict-item]
 
 
 _TEXT_TYPES = ("text", "input_text")

@@ -38,10 +38,7 @@ _FORK_WAIT_S = 1.0
 _EMPTY = threading.local()
 _DAMAGED = "the file is damaged; stop, and run 'refold verify --repair', which copies what can be read to a new file"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
-    (
-        apsw.FullError,
-        "the disk is full, or the ledger's limit is reached; free space or raise the limit, nothing was written",
-    ),
+    (apsw.FullError, "the disk is full or the limit is reached; free space or raise the limit, nothing was written"),
     (apsw.ReadOnlyError, "the file is read-only; make it and its folder writable, nothing was written"),
     (apsw.PermissionsError, "the file may not be read or written; check its owner and mode"),
     (apsw.BusyError, "another process kept it locked for too long; try again, or raise the busy timeout"),
@@ -107,7 +104,7 @@ class LedgerFile:
         self._opened: set[OpenedFile] = set()
         self._mover: threading.Thread | None = None
         self._marked_by = 0
-        self._finalizer: weakref.finalize[[Path, int], LedgerFile] | None = None
+        self._finalizer: weakref.finalize[[Path], LedgerFile] | None = None
         if not _FILES:
             _watch_process()
         _FILES.add(self)
@@ -247,14 +244,12 @@ class LedgerFile:
 
     def _mark(self) -> None:
         """Leave this process's marker, now that the log exists."""
-        marker = self.beside(f"-open-{os.getpid()}")
         with contextlib.suppress(OSError):
             if self.beside("-wal").exists():
-                marker.touch(mode=0o600)
+                self.beside(f"-open-{os.getpid()}").touch(mode=0o600)
         # A file that is collected without being closed is closed all the same, and its log is gone in good order.
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _remove_marker, marker, os.getpid())
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(self, _remove_marker, self.path)
         self._marked_by = os.getpid()
 
     def _remove_markers(self) -> None:
@@ -392,10 +387,10 @@ def _end_connection(owner: weakref.ref[LedgerFile], opened: OpenedFile) -> None:
         file._opened.discard(opened)
 
 
-def _remove_marker(marker: Path, pid: int) -> None:
-    if pid == os.getpid():
-        with contextlib.suppress(OSError):
-            marker.unlink(missing_ok=True)
+def _remove_marker(path: Path) -> None:
+    """Remove the marker of this process; a forked one has its own, or none."""
+    with contextlib.suppress(OSError):
+        path.with_name(f"{path.name}-open-{os.getpid()}").unlink(missing_ok=True)
 
 
 def _watch_process() -> None:
@@ -439,8 +434,7 @@ def read_version(connection: apsw.Connection, where: str, newest: int) -> int:
         "FROM pragma_user_version, pragma_application_id"
     ).fetchone()
     version, application, tables = map(int, row or (0, 0, 0))
-    is_empty = application == version == tables == 0
-    if application != APPLICATION_ID and not is_empty:
+    if application != APPLICATION_ID and (application or version or tables):
         raise LedgerError("{where} is a database of another program, not a ledger; name another file", where=where)
     return check_version(version, newest, where)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from refold.budget import Trigger
 from refold.conversation import because
@@ -18,6 +19,9 @@ from refold.manager.batch import Archived, BatchRequest, BatchResult, Compressio
 from refold.manager.flow import WAIT_S, Await, Flow, Rounds, give_lease, take_lease
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
+
+if TYPE_CHECKING:
+    from refold.manager.background import Background
 
 SOFT_WAIT_S = 5.0
 Remember = Callable[[str, Archived], Awaitable[object]]
@@ -114,8 +118,10 @@ class CompactResult:
 
 
 def compress_flow(
-    keeper: Keeper, session_id: str, instructions: str, remember: Remember, *, dry_run: bool, by_tool: bool = False
+    keeper: Keeper, background: Background, session_id: str, instructions: str, dry_run: bool, *, by_tool: bool = False
 ) -> Flow[CompactResult]:
+    """Compress a session at the request of a person, or of a model through a tool."""
+    yield from background.cancel_flow(session_id)  # A manual compression does not wait for an automatic one.
     keeper.need_row(session_id)
     trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
     slot = yield from keeper.hold(session_id)
@@ -137,7 +143,7 @@ def compress_flow(
             if made.ending == "stale":
                 slot.session = None
                 continue
-            yield from finish(keeper, session, made, remember)
+            yield from finish(keeper, session, made, background.remember)
             if made.ending != "done" or made.outcome is None:
                 unchanged = _describe(session, tokens, tokens, len(session.items), made.reason or because.EMPTY())
                 return replace(unchanged, success=not made.is_failed)

@@ -28,17 +28,15 @@ from refold.manager.append import Request, append_new, check_session, choose_mes
 from refold.manager.background import Background
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
-from refold.manager.flow import Flow, run_flow, run_flow_async
+from refold.manager.flow import run_flow, run_flow_async
 from refold.manager.history import digest_raw, find_continued
 from refold.manager.managed import ManagedSession
-from refold.manager.memory_notes import forget_carried
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned, read_window
 from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, gather_statistics
 from refold.manager.store import Keeper
 from refold.manager.undo import Forgotten, Switched
-from refold.manager.usage import SessionFigures
 from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync
 from refold.prepared import PreparedContext, hand_over
 from refold.recall.facts import KnownFact
@@ -203,24 +201,15 @@ class ContextCompressionManager:
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, at a person's request; ``dry_run`` reports the result and changes nothing."""
-        return run_flow(self._compress_flow(session_id, instructions, dry_run))
+        flow = compress.compress_flow(self._keeper, self._background, check_session(session_id), instructions, dry_run)
+        return run_flow(flow)
 
     async def compress_async(
         self, session_id: str, instructions: str = "", dry_run: bool = False, *, by_tool: bool = False
     ) -> CompactResult:
         """The same as ``compress``, for callers with an event loop; ``by_tool`` if a model asked, not a person."""
-        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run, by_tool=by_tool))
-
-    def _compress_flow(
-        self, session_id: str, instructions: str, dry_run: bool, *, by_tool: bool = False
-    ) -> Flow[CompactResult]:
-        # A manual compression does not wait for an automatic one.
-        yield from self._background.cancel_flow(check_session(session_id))
-        return (
-            yield from compress.compress_flow(
-                self._keeper, session_id, instructions, self._remember, dry_run=dry_run, by_tool=by_tool
-            )
-        )
+        wanted = (check_session(session_id), instructions, dry_run)
+        return await run_flow_async(compress.compress_flow(self._keeper, self._background, *wanted, by_tool=by_tool))
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Undo the last compression, or one edit by its id, with all edits made from it."""
@@ -271,7 +260,7 @@ class ContextCompressionManager:
         """Return statistics of compressions, for one session or all of them."""
         return gather_statistics(self.ledger, session_id)
 
-    def figures(self, session_id: str) -> SessionFigures:
+    def figures(self, session_id: str) -> usage.SessionFigures:
         """Return the size and cost of a session's requests, with and without compression."""
         found = usage.read_figures(self.ledger, check_session(session_id))
         if self.ledger.read_session(session_id) is None:
@@ -356,7 +345,7 @@ class ContextCompressionManager:
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id), handle)
         forgotten = undo.forget(self._keeper, session_id, handle, self.md_sync)
-        forget_carried(self._keeper, session_id)
+        memory_notes.forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return forgotten
 
@@ -365,7 +354,7 @@ class ContextCompressionManager:
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id))
         is_gone = undo.delete(self._keeper, session_id)
-        forget_carried(self._keeper, session_id)
+        memory_notes.forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 

@@ -22,6 +22,7 @@ from refold.conversation.reason import Language, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
 from refold.errors import LedgerError
 from refold.formats import MessageSource
+from refold.formats.block import drop_marks
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ladder.rereads import ItemKinds
 from refold.ledger.codec import load_json
@@ -48,7 +49,6 @@ RESPONSES = "responses"  # The newest responses that a client may continue by th
 HELD = "held"  # Why a session's requests pass through: the provider holds part of them.
 _FIGURES = frozenset((int, float))  # Not bool, which is an int.
 FIGURE_MAX = 1e12  # The largest stored figure that is read: above any count of tokens, and any time in seconds.
-MARK = "cache_control"
 
 
 @frozen
@@ -347,18 +347,6 @@ class OpenSession:
         if given is None:
             return self.shown.copy()
         return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
-
-
-def drop_marks(raw: object) -> object:
-    """Return a provider's message without prompt-cache marks; the same object if it has no marks."""
-    content = raw.get("content") if isinstance(raw, dict) else None
-    if not isinstance(content, list) or not any(isinstance(block, dict) and MARK in block for block in content):
-        return raw
-    bare = [
-        {key: value for key, value in block.items() if key != MARK} if isinstance(block, dict) else block
-        for block in content
-    ]
-    return {**raw, "content": bare}  # type: ignore[dict-item]
 
 
 def hollow(message: Message) -> Message:

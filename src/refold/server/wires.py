@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
+from refold.formats.block import MARK, drop_marks
 from refold.formats.streamed import BlockAnswer, ChatAnswer, ResponseAnswer, StreamedAnswer
-from refold.manager.session import MARK, drop_marks
 
 Side = Literal["openai", "anthropic"]
 # Fields that refer to state at the provider.
