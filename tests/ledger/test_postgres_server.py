@@ -337,7 +337,7 @@ def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
     ledger = open_ledger(url, timeout_s=2)
     ledger.open_session(SESSION, NOW)
     with pytest.raises(LedgerError, match="timed out"):
-        ledger._server.ask(lambda db: db.execute("SELECT pg_sleep(60)"))
+        ledger._server.run(lambda db: db.execute("SELECT pg_sleep(60)"))
     assert ledger.read_session(SESSION)
     ledger.close()
 
@@ -352,7 +352,7 @@ def test_when_all_connections_are_busy_a_call_waits_and_then_says_so(url: str) -
         inside.set()
         leave.wait(60)
 
-    holder = threading.Thread(target=lambda: ledger._server.ask(stay))
+    holder = threading.Thread(target=lambda: ledger._server.run(stay))
     holder.start()
     assert inside.wait(60)
     with pytest.raises(LedgerError, match="all 1 connections were busy"):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from refold import CompressionConfig, ContextCompressionManager
 from refold.recall.hits import PENDING_MAX
 from refold.recall.index import RecallIndex
+from refold.recall.index_file import Note
 from refold.recall.words import WordSieve, find_words, query_words
 from tests.recall.building import Workspace
 from tests.recall.test_inject_manager import BARE_RECORD, CONFIG, PARROT, QUESTION, prepare, talk, text_of
@@ -146,16 +147,16 @@ def test_only_notes_that_changed_are_written_again(workspace: Workspace) -> None
     workspace.say("s", "hello")
     workspace.recall.refresh("s")
     index = workspace.recall.index
-    notes = [("fact", f"f:{at:08}", f"fact number {at} about harbours") for at in range(50)]
+    notes = [Note("fact", f"f:{at:08}", f"fact number {at} about harbours") for at in range(50)]
     assert index.update_notes("s", notes, 1) == 50
     assert index.update_notes("s", notes, 2) == 0
-    assert index.update_notes("s", [*notes[1:], ("fact", "f:99999999", "a new one about parrots")], 3) == 2
+    assert index.update_notes("s", [*notes[1:], Note("fact", "f:99999999", "a new one about parrots")], 3) == 2
     with index.file.read() as db:
         texts = [one for (one,) in db.execute("SELECT text FROM note ORDER BY key")]
     assert len(texts) == 50
     assert texts[-1] == "a new one about parrots"
     workspace.recall.close()
-    assert b"fact number 0 " not in index.path.read_bytes()
+    assert b"fact number 0 " not in index.file.path.read_bytes()
 
 
 KILLED = """

@@ -58,7 +58,7 @@ def holds(manager: ContextCompressionManager, word: str) -> bool:
 def test_each_replica_finds_what_another_stored(replicas: list[ContextCompressionManager]) -> None:
     for manager in replicas:
         assert "zulu-seven" in manager.recall("s1", "deploy target")[0].text
-    assert replicas[0].recalling.index.path != replicas[1].recalling.index.path
+    assert replicas[0].recalling.index.file.path != replicas[1].recalling.index.file.path
 
 
 def test_a_replica_that_starts_again_continues_with_its_index(

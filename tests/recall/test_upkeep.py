@@ -128,7 +128,7 @@ def test_forgetting_many_passages_leaves_nothing_either(tmp_path: Path, workspac
     assert workspace.find("s", "zebraquux7")
     workspace.recall.forget("s", ids[:1])
     workspace.recall.close()
-    assert b"zebraquux" not in workspace.recall.index.path.read_bytes()
+    assert b"zebraquux" not in workspace.recall.index.file.path.read_bytes()
     assert workspace.find("s", "kept")[0] == "kept message"
 
 
@@ -157,7 +157,7 @@ def test_deleting_a_session_takes_its_words_out(workspace: Workspace) -> None:
     assert workspace.recall.delete_session("s")
     assert not workspace.recall.delete_session("s")
     workspace.recall.close()
-    assert b"pelican" not in workspace.recall.index.path.read_bytes()
+    assert b"pelican" not in workspace.recall.index.file.path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_index_can_be_deleted_at_any_time(workspace: Workspace) -> None:
     workspace.say("s", "the first is heron")
     workspace.find("s", "heron")
     workspace.recall.close()
-    for path in workspace.recall.index.path.parent.glob("ledger.recall*"):
+    for path in workspace.recall.index.file.path.parent.glob("ledger.recall*"):
         path.unlink()
     assert workspace.find("s", "heron") == ["the first is heron"]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import chain, repeat
 from typing import Any
 
 from refold.conversation.message import ROOT, Format, Message
@@ -177,13 +178,15 @@ def write_conversation(conversation: Conversation, messages: Sequence[object]) -
     return [body] if conversation.is_row else body
 
 
-def parse_messages(form: Format, raws: Iterable[object], parent: str = ROOT, *, start: int = 0) -> list[Message]:
-    """Read provider messages into a chain. ``start`` is the index of the first one, for error messages."""
+def parse_messages(
+    form: Format, raws: Iterable[object], parent: str = ROOT, *, start: int = 0, digests: Iterable[str] = ()
+) -> list[Message]:
+    """Read provider messages into a chain. ``start`` is the index of the first, ``digests`` are known hashes."""
     messages: list[Message] = []
-    for at, raw in enumerate(raws, start):
-        message = form.parse(raw, parent, f"messages[{at}]")
-        parent = message.id
-        messages.append(message)
+    known = chain(digests, repeat(""))
+    for at, (raw, digest) in enumerate(zip(raws, known, strict=False), start):
+        messages.append(form.parse(raw, parent, f"messages[{at}]", digest=digest))
+        parent = messages[-1].id
     return messages
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, encode_edit
 from refold.ledger.place import LedgerPlace
-from refold.ledger.postgres_server import Connection, LedgerServer
+from refold.ledger.postgres_server import READ, WRITE, Connection, LedgerServer
 from refold.ledger.records import Extension, SessionRow, StoredEdit, StoredFact, StoredMessage, extend_row, is_as_seen
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
@@ -98,26 +98,26 @@ class PostgresLedger(Ledger):
         """Store what one more request of each session adds, in two round trips."""
         if not may_wait:
             return None  # A server may take its time: an event loop must not wait for it.
-        return self._server.change(lambda connection: _Extender(PostgresDatabase(connection), extensions).store())
+        return self._server.run(lambda connection: _Extender(PostgresDatabase(connection), extensions).store(), WRITE)
 
     def close(self) -> None:
         self._server.close()
 
     def _change(self, work: Callable[[Database], T]) -> T:
-        return self._server.change(lambda connection: work(PostgresDatabase(connection)))
+        return self._server.run(lambda connection: work(PostgresDatabase(connection)), WRITE)
 
     def _read(self, work: Callable[[Database], T]) -> T:
-        return self._server.read(lambda connection: work(PostgresDatabase(connection)))
+        return self._server.run(lambda connection: work(PostgresDatabase(connection)), READ)
 
     def _ask(self, work: Callable[[Database], T]) -> T:
-        return self._server.ask(lambda connection: work(PostgresDatabase(connection)))
+        return self._server.run(lambda connection: work(PostgresDatabase(connection)))
 
     def _wipe(self) -> None:
         """Vacuum the tables, which keep deleted rows until then."""
         # If the server cannot do it now, its autovacuum does it later; the call itself has succeeded.
         with suppress(LedgerError):
             for table in TABLES:
-                self._server.ask(lambda connection, table=table: connection.execute(f"VACUUM {table}"))  # type: ignore[misc]
+                self._server.run(lambda connection, table=table: connection.execute(f"VACUUM {table}"))  # type: ignore[misc]
 
     def _allow_long(self, db: Database) -> None:
         db.run("SET LOCAL statement_timeout = 0")

@@ -28,8 +28,8 @@ T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _ATTEMPTS_MAX = 5
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATIENCE_S = 10.0  # How long to wait for a server that was reached before and may be restarting.
 _PAUSE_S = 0.1
 _INHERITED: list[Connection] = []  # Kept for ever, so that a child never closes its parent's connections.
@@ -110,24 +110,13 @@ class LedgerServer:
         self._free = threading.BoundedSemaphore(self._connections_max)
         self._finalizer = weakref.finalize(self, close_all, self._idle, self._pid)
 
-    def change(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in a transaction and commit it, whole or not at all."""
-        return self._run(work, _WRITE)
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work``, which reads in several statements, on one snapshot."""
-        return self._run(work, _READ)
-
-    def ask(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` without a transaction: for a single read, or a statement that allows no transaction."""
-        return self._run(work, "")
-
     def close(self) -> None:
         """Close the idle connections. A later call opens others."""
         if self._pid == os.getpid():
             close_all(self._idle, self._pid)
 
-    def _run(self, work: Callable[[Connection], T], begin: str) -> T:
+    def run(self, work: Callable[[Connection], T], begin: str = "") -> T:
+        """Run ``work`` in a transaction that ``begin`` opens; without it, a single statement outside of one."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             state = _State()
             try:
@@ -135,7 +124,7 @@ class LedgerServer:
                     state.result = work(db)
             except psycopg.Error as error:
                 was_lost = is_lost(error, state.db)
-                is_unknown = was_lost and state.is_committing and begin == _WRITE
+                is_unknown = was_lost and state.is_committing and begin == WRITE
                 if attempt < _ATTEMPTS_MAX and (error.sqlstate in _PASSED or (was_lost and not is_unknown)):
                     continue
                 if not is_unknown:

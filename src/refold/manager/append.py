@@ -17,7 +17,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, frozen
 from refold.conversation.view import Edit
 from refold.errors import ConfigError, FormatError
-from refold.formats import Beside, Intake, detect, read_output_limit
+from refold.formats import Beside, Intake, detect, parse_messages, read_output_limit
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
@@ -286,7 +286,7 @@ def _append(
     if not raws:
         return True
     now, place = keeper.clock(), len(session.ids)
-    new = _parse_tail(session, raws, digests, start=start)
+    new = parse_messages(session.lens.format, raws, _tail(session), start=start, digests=digests)
     arrival = _render_all(keeper, session, new)
     stored = _store_tail(session, new, now)
     splice = Splice(place, place, tuple(message.id for message in new))
@@ -298,17 +298,6 @@ def _append(
     session.path_version = version
     session.extend(new, arrival)
     return True
-
-
-def _parse_tail(
-    session: OpenSession, raws: Sequence[object], digests: Sequence[str], *, start: int = 0
-) -> list[Message]:
-    parent = _tail(session)
-    messages: list[Message] = []
-    for at, (raw, digest) in enumerate(zip(raws, digests, strict=True), start):
-        messages.append(session.lens.format.parse(raw, parent, f"messages[{at}]", digest=digest))
-        parent = messages[-1].id
-    return messages
 
 
 def _store_tail(session: OpenSession, messages: Sequence[Message], now: float) -> list[StoredMessage]:
@@ -337,7 +326,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
         is_named = request.format is not None or session.row.settings.get(NAMED_WIRE)
         if not is_named and _differs(tail, session.row.wire):
             return None
-    messages = _parse_tail(session, tail, digests, start=start)
+    messages = parse_messages(session.lens.format, tail, _tail(session), start=start, digests=digests)
     if any(render_arrival(keeper.arrival_stages, message) for message in messages):
         return None
     now = keeper.clock()

@@ -225,14 +225,6 @@ class Hit:
     is_early: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HitList:
-    """The hits of a query, and the messages among them that the index does not hold yet."""
-
-    hits: Sequence[Hit] = ()
-    pending: Pending = field(default_factory=Pending)
-
-
 def find_hits(
     index: RecallIndex,
     session_id: str,
@@ -242,10 +234,10 @@ def find_hits(
     vectors: Scorer | None = None,
     words_share: float = 1.0,
     read_pending: Callable[[Mark | None, Iterable[str]], Pending] | None = None,
-) -> HitList:
-    """Return the places of a session that answer a query, best first; those of ``read_pending`` among them."""
+) -> tuple[list[Hit], Pending]:
+    """Return the places of a session that answer a query, best first, and the messages that ``read_pending`` read."""
     if not query.strip():
-        return HitList()
+        return [], Pending()
     words = query_words(query)
     words.update((day, 1.0) for day in find_relative_days(query, now))
     with index.file.read() as db:
@@ -254,7 +246,7 @@ def find_hits(
         mark = stored or Mark(0)
         mark = replace(mark, passages=mark.passages + len(pending.passages), weight=mark.weight + pending.weight)
         if not mark.passages:
-            return HitList()
+            return [], pending
         indexed = {word: index_file.find_places(db, mark, word) for word in words}
         # Notes come last in the order of places.
         places = {word: _insert(found, pending.places.get(word, ())) for word, found in indexed.items()}
@@ -278,7 +270,7 @@ def find_hits(
             if place in rows
         ]
         hits += _find_notes(db, mark, sought)
-    return HitList(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
+    return sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending
 
 
 def holds_any(

@@ -14,7 +14,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import apsw
 
@@ -27,6 +26,7 @@ from refold.recall.index_file import (
     IndexFile,
     IndexReplaced,
     Mark,
+    Note,
     find_mark,
     read_note,
     read_notes,
@@ -106,16 +106,16 @@ def collect_words(db: apsw.Connection, mark: Mark, keys: Iterable[int] | None = 
 NOTE_CHARS_MAX = 20_000
 
 
-def list_notes(ledger: Ledger, session_id: str) -> list[tuple[str, str, str]]:
-    """Return (kind, handle, text) of every summary in force and every fact, each text once."""
-    found: dict[str, tuple[str, str, str]] = {}
+def list_notes(ledger: Ledger, session_id: str) -> list[Note]:
+    """Return every summary in force and every fact, each text once."""
+    found: dict[str, Note] = {}
     for handle, summary in ledger.read_summaries(session_id):
         if summary.strip():
-            found.setdefault(summary, ("summary", handle, summary[:NOTE_CHARS_MAX]))
+            found.setdefault(summary, Note("summary", handle, summary[:NOTE_CHARS_MAX]))
     for fact in ledger.read_facts(session_id):
         text = fact.fact.text
         if text.strip():
-            found.setdefault(text, ("fact", fact.fact.handle, text[:NOTE_CHARS_MAX]))
+            found.setdefault(text, Note("fact", fact.fact.handle, text[:NOTE_CHARS_MAX]))
     return list(found.values())
 
 
@@ -159,11 +159,6 @@ class RecallIndex:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.file = IndexFile(path)
 
-    @property
-    def path(self) -> Path:
-        """The path of the index's file."""
-        return self.file.path
-
     def find_mark(self, session_id: str) -> Mark | None:
         """Return how far a session is indexed; None if it is not."""
         with self.file.read() as db:
@@ -175,7 +170,7 @@ class RecallIndex:
         row: SessionRow,
         messages_max: int | None = None,
         *,
-        pause: Callable[[_Pieces], _Pieces] = lambda pieces: pieces,
+        pause: Callable[[], None] | None = None,
     ) -> CaughtUp:
         """Index what came since the last time, about ``messages_max`` at most, pausing after each message: O(new)."""
         form = format_of(row)
@@ -190,7 +185,12 @@ class RecallIndex:
             if mark is not None and not messages:
                 return CaughtUp(mark, added)
             # Words are collected before the lock is taken. If another process was faster, it did the same work.
-            pieces = [(original, pause(_collect(original))) for original in (read_original(m, form) for m in messages)]
+            pieces: list[tuple[Original, _Pieces]] = []
+            for stored in messages:
+                original = read_original(stored, form)
+                pieces.append((original, _collect(original)))
+                if pause is not None:
+                    pause()
             with self.file.write() as db:
                 now = find_mark(db, row.id)
                 if now is None:
@@ -226,7 +226,7 @@ class RecallIndex:
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
             count = erase_messages(db, mark, ids)
-            erase_notes(db, mark, [key for key, _ in read_notes(db, mark)])
+            erase_notes(db, mark, list(read_notes(db, mark)))
             db.execute("UPDATE indexed SET edits_version = -1 WHERE no = ?", (mark.no,))
             return count
 
@@ -251,7 +251,7 @@ class RecallIndex:
         return bool(self._purge(session_id, purge))
 
     def _purge(self, session_id: str, purge: Callable[[apsw.Connection, Mark], int]) -> int:
-        if not self.path.exists():
+        if not self.file.path.exists():
             return 0
         try:
             with self.file.write() as db:
@@ -262,22 +262,23 @@ class RecallIndex:
         self.file.empty_log()
         return count
 
-    def update_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> int:
+    def update_notes(self, session_id: str, notes: Iterable[Note], edits_version: int) -> int:
         """Replace a session's notes by those of a version of its edits; return how many came or went."""
         with self.file.write() as db:
             mark = find_mark(db, session_id)
             if mark is None:
                 return 0
             wanted = dict.fromkeys(notes)
-            stored = dict(read_notes(db, mark))
+            stored = read_notes(db, mark)
             gone = [key for key, note in stored.items() if note not in wanted]
             new = [note for note in wanted if note not in set(stored.values())]
             erase_notes(db, mark, gone)
             key = max(stored, default=mark.key(NOTES_FROM) - 1)
-            for kind, handle, text in new:
+            for note in new:
                 key += 1
-                db.execute("INSERT INTO note VALUES (?, ?, ?, ?)", (key, kind, handle, encode_text(text)))
-                _add_words(db, mark, key, find_words(text))
+                values = (key, note.kind, note.handle, encode_text(note.text))
+                db.execute("INSERT INTO note VALUES (?, ?, ?, ?)", values)
+                _add_words(db, mark, key, find_words(note.text))
             db.execute("UPDATE indexed SET edits_version = ? WHERE no = ?", (edits_version, mark.no))
             return len(gone) + len(new)
 
@@ -296,7 +297,7 @@ def split_original(original: Original) -> Iterator[Piece]:
     day = name_day(original.created_at)
     beside = (*find_words(original.name), *day) if original.name else day
     for passage in split_passages(original.text):
-        text = original.text[passage.start : passage.stop]
+        text = original.text[passage]
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
         yield Piece(passage.start, passage.stop, measure_weight(text), flags, text, beside)
         beside = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apsw
 
@@ -177,11 +178,9 @@ class PassageRow:
     flags: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A summary or a fact, with the handle of the messages that it describes."""
 
-    place: int
     kind: str
     handle: str
     text: str
@@ -242,11 +241,11 @@ def read_source(db: apsw.Connection, mark: Mark, seq: int) -> IndexedMessage | N
 
 def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
     found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
-    return Note(place, found[0], found[1], decode_text(found[2])) if found else None
+    return Note(found[0], found[1], decode_text(found[2])) if found else None
 
 
-def read_notes(db: apsw.Connection, mark: Mark) -> list[tuple[int, tuple[str, str, str]]]:
-    """Return a session's notes, each with the key of its row, as (kind, handle, text)."""
+def read_notes(db: apsw.Connection, mark: Mark) -> dict[int, Note]:
+    """Return a session's notes by the key of their row."""
     sql = "SELECT key, kind, handle, text FROM note WHERE key >= ? AND key < ? ORDER BY key"
     found = db.execute(sql, (mark.key(NOTES_FROM), mark.key(0) + (1 << SESSION_BITS)))
-    return [(key, (kind, handle, decode_text(text))) for key, kind, handle, text in found]
+    return {key: Note(kind, handle, decode_text(text)) for key, kind, handle, text in found}

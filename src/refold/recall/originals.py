@@ -88,24 +88,16 @@ _QUESTION = lazy_regex(r"[?？]\W{0,4}(?:\[[^\]]{0,300}\]\W?)?$|[吗呢么][。.
 _DIGIT = lazy_regex(r"\d|[一二两三四五六七八九十百千万]{1,6}[年月日号点分元块个岁]")
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """One piece of a text: ``text[start:stop]``."""
-
-    start: int
-    stop: int
-
-
-def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[Passage]:
-    """Cut a text into passages of about the same weight, none above twice of it; a short text is a single passage."""
+def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[slice]:
+    """Cut a text into slices of about the same weight, none above twice that weight; a short text stays whole."""
     start, length = 0, len(text)
     while start < length:
         room = _measure_room(text, start, weight_max)
         if start + room >= length:
-            yield Passage(start, length)
+            yield slice(start, length)
             return
         stop = _find_stop(text, start, room)
-        yield Passage(start, stop)
+        yield slice(start, stop)
         start = stop
 
 

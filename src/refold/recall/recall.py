@@ -20,7 +20,7 @@ from refold.errors import FormatError, SessionNotFound
 from refold.ledger.records import Finding, SessionRow
 from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import KnownFact, collect_facts
-from refold.recall.index import RecallIndex, list_notes, verify_index
+from refold.recall.index import CaughtUp, RecallIndex, list_notes, verify_index
 from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
@@ -156,10 +156,7 @@ class Recall:
     @_with_sound_index
     def refresh(self, row: SessionRow | str) -> int:
         """Bring a session's index up to date; return how many messages were new. Cheap when there is nothing new."""
-        session = self._need(row) if isinstance(row, str) else row
-        done = self.index.catch_up(self.ledger, session)
-        self._refresh_notes(session, done.mark.edits_version)
-        return done.added
+        return self._refresh(self._need(row) if isinstance(row, str) else row).added
 
     def _is_behind(self, row: SessionRow) -> bool:
         """Return whether the index lacks something of a session; purge an earlier session of the same name."""
@@ -173,21 +170,17 @@ class Recall:
             self.ledger.list_messages(row.id, after=mark.seq, limit=1)
         )
 
-    def _refresh(self, session: SessionRow, messages_max: int) -> bool:
-        """Index about ``messages_max`` messages at most; True if nothing is left. Other threads run in between."""
-        done = self.index.catch_up(self.ledger, session, messages_max, pause=_yield_to_others)
-        if done.is_done:
-            self._refresh_notes(session, done.mark.edits_version)
-        return done.is_done
-
-    def _refresh_notes(self, session: SessionRow, edits_version: int) -> None:
-        if edits_version == session.edits_version:
-            return
-        # Another replica, with an index of its own, may have forgotten messages: remove their words here too.
-        gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
-        if gone:
-            self.index.purge_messages(session.id, gone)
-        self.index.update_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+    def _refresh(self, session: SessionRow, messages_max: int | None = None) -> CaughtUp:
+        """Index what is new. With a limit on the messages, other threads run in between."""
+        pause = None if messages_max is None else _yield_to_others
+        done = self.index.catch_up(self.ledger, session, messages_max, pause=pause)
+        if done.is_done and done.mark.edits_version != session.edits_version:
+            # Another replica, with an index of its own, may have forgotten messages: remove their words here too.
+            gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
+            if gone:
+                self.index.purge_messages(session.id, gone)
+            self.index.update_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+        return done
 
     @_with_sound_index
     def keep_up(self, session_id: str) -> bool:
@@ -196,7 +189,7 @@ class Recall:
         row = self.ledger.read_session(session_id)
         if row is None:
             return True
-        if not self._refresh(row, SLICE_MESSAGES):
+        if not self._refresh(row, SLICE_MESSAGES).is_done:
             return False
         if self._vectors is None and not isinstance(self.options.embeddings, EmbeddingService):
             return True
@@ -256,7 +249,7 @@ class Recall:
         self.refresh(row)
         vectors = self._open_vectors() if by != "words" else None
         if vectors is not None:
-            if vectors.is_local:
+            if vectors.embedder.is_local:
                 vectors.embed_pending(self.ledger, row, VECTORS_PER_QUERY)
             if vectors.is_behind(row.id):
                 # A service is slow, and so is a long session: words answer meanwhile.
@@ -290,10 +283,9 @@ class Recall:
         return row
 
 
-def _yield_to_others(done: _Work) -> _Work:
+def _yield_to_others() -> None:
     """Let other threads run: otherwise a waiting event loop would get its turn only every five milliseconds."""
     time.sleep(PAUSE_S)
-    return done
 
 
 def _check_query(query: object, limit: object, tokens_max: object) -> None:

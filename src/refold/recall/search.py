@@ -14,7 +14,7 @@ from itertools import pairwise
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import put_newer_first
-from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, holds_any, read_pending
+from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, Pending, find_hits, holds_any, read_pending
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import IndexedMessage, Mark, PassageRow, find_mark, read_source
 from refold.recall.originals import Original, find_starts, is_inside_word, read_original, skip_word
@@ -76,10 +76,10 @@ class SessionSearch:
         """Return the best originals within ``tokens_max``; ``vectors`` scores meaning, ``words_share`` weighs words."""
         clipped = clip_query(query)
         rest = None if self._hidden is None else self._read_pending
-        hits = find_hits(
+        hits, pending = find_hits(
             self._index, self._row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest
         )
-        found = self._read_hits(hits, clipped, limit * SPARE)
+        found = self._read_hits(hits, pending, clipped, limit * SPARE)
         chosen = _choose(_cut_tail(found, clipped), limit)
         return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
 
@@ -91,10 +91,10 @@ class SessionSearch:
     def _read_pending(self, mark: Mark | None, words: Iterable[str]) -> Pending:
         return read_pending(self._ledger, self._row, mark, hidden=self._hidden or (), words=words)
 
-    def _read_hits(self, answer: HitList, query: str, count: int) -> list[Recalled]:
+    def _read_hits(self, hits: Sequence[Hit], pending: Pending, query: str, count: int) -> list[Recalled]:
         """Read the texts of the best hits, each content once; texts that contain the query verbatim come first."""
         row, form = self._row, format_of(self._row)
-        hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
+        originals, sources = dict(pending.originals), dict(pending.sources)
         best = self._pick_hits(hits, sources, count + sum(hit.is_early for hit in hits))
         ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
         missing = [one for one in ids if one not in originals]

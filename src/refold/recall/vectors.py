@@ -196,17 +196,12 @@ class VectorTable:
 
     def __init__(self, index: RecallIndex, embedder: Embedder) -> None:
         self._index = index
-        self._embedder = embedder
-
-    @property
-    def is_local(self) -> bool:
-        """True if making vectors needs no service."""
-        return self._embedder.is_local
+        self.embedder = embedder
 
     def is_behind(self, session_id: str) -> bool:
         """Return whether passages of a session have no vector of this embedder yet."""
         mark = self._index.find_mark(session_id)
-        return mark is not None and (mark.model != self._embedder.name or mark.embedded < mark.passages)
+        return mark is not None and (mark.model != self.embedder.name or mark.embedded < mark.passages)
 
     def embed_pending(self, ledger: Ledger, row: SessionRow, limit: int) -> int:
         """Make missing vectors of a session, oldest first, a batch per transaction; return how many were done."""
@@ -216,7 +211,7 @@ class VectorTable:
             mark = self._index.find_mark(row.id)
             if mark is None:
                 return done
-            if mark.model != self._embedder.name:
+            if mark.model != self.embedder.name:
                 self._restart(mark)
                 continue
             if mark.embedded >= mark.passages:
@@ -231,14 +226,14 @@ class VectorTable:
                 for stored in ledger.read_messages(row.id, list(ids.values()))
             }
             wanted = [(one.place, texts.get(ids.get(one.seq, ""), "")[one.start : one.stop]) for one in passages]
-            vectors = self._embedder.embed([text for _, text in wanted])
+            vectors = self.embedder.embed([text for _, text in wanted])
             done += self._store(mark, stop, [(at, vector) for (at, _), vector in zip(wanted, vectors, strict=True)])
         return done
 
     def prepare(self, query: str) -> Scorer | None:
         """Return a function that scores passages by nearness to a query; None if the query has no vector."""
         try:
-            vector = self._embedder.embed([query])[0]
+            vector = self.embedder.embed([query])[0]
         except Unavailable:
             # Words alone answer the query while the service is unavailable.
             return None
@@ -247,7 +242,7 @@ class VectorTable:
         wanted = quantise(vector)
 
         def score(db: apsw.Connection, mark: Mark, places: Sequence[int]) -> Mapping[int, float]:
-            is_current = mark.model == self._embedder.name and mark.embedded
+            is_current = mark.model == self.embedder.name and mark.embedded
             return find_nearest(db, mark, wanted, places) if is_current else {}
 
         return score
@@ -256,7 +251,7 @@ class VectorTable:
         with self._index.file.write() as db:
             low = mark.key(0)
             db.execute("DELETE FROM vector WHERE key >= ? AND key < ?", (low, low + (1 << SESSION_BITS)))
-            db.execute("UPDATE indexed SET embedded = 0, model = ? WHERE no = ?", (self._embedder.name, mark.no))
+            db.execute("UPDATE indexed SET embedded = 0, model = ? WHERE no = ?", (self.embedder.name, mark.no))
 
     def _store(self, mark: Mark, stop: int, vectors: Sequence[tuple[int, list[float] | None]]) -> int:
         """Store a batch unless another process did so meanwhile."""

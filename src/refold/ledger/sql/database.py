@@ -22,18 +22,7 @@ RankedRow = tuple[int, int, int]  # Rank, first, last.
 
 def find_runs(numbers: Iterable[int]) -> list[Span]:
     """Return the numbers as runs, in the given order."""
-    runs: list[Span] = []
-    first = last = -2
-    for number in numbers:
-        if number == last + 1:
-            last = number
-            continue
-        if last >= first >= 0:
-            runs.append((first, last))
-        first = last = number
-    if first >= 0:
-        runs.append((first, last))
-    return runs
+    return join_runs((number, number) for number in numbers)
 
 
 def count_runs(runs: Iterable[Span]) -> int:
