@@ -14,7 +14,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats.streamed import ResponseAnswer
 from refold.manager.session import RESPONSES
-from refold.server.request_memory import Chains
+from refold.server.chains import Chains
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
 from tests.effort import first_of
 from tests.postgres import ON_POSTGRES, empty_database
@@ -275,7 +275,7 @@ def read_names(rig, session):
 
 def test_an_answer_with_two_names_is_stored_under_both(start, monkeypatch):
     rig = start(answer_by_id(), config=SMALL)
-    monkeypatch.setattr("refold.server.request_memory.time", Together())
+    monkeypatch.setattr("refold.server.chains.time", Together())
     raw, conversation = converse(rig, range(1))
     session = raw.headers["x-refold-session"]
     wait_for(lambda: read_names(rig, session) == {conversation, "resp_1"})
@@ -283,7 +283,7 @@ def test_an_answer_with_two_names_is_stored_under_both(start, monkeypatch):
 
 def test_two_answers_of_one_session_at_the_same_time_are_both_stored(start, monkeypatch):
     rig = start(answer_by_id(), config=SMALL)
-    monkeypatch.setattr("refold.server.request_memory.time", Together())
+    monkeypatch.setattr("refold.server.chains.time", Together())
     with ThreadPoolExecutor(2) as pool:
         bodies = [{"model": "scripted-1", "input": words(number)} for number in range(2)]
         list(pool.map(lambda body: rig.post("openai-responses", body, x_refold_session="talk"), bodies))
@@ -297,7 +297,7 @@ def test_two_answers_of_one_session_through_two_gateways_are_both_stored(tmp_pat
         start_rig(tmp_path / ("other" if stored else "work"), script, config=SMALL | stored) as other,
         ThreadPoolExecutor(2) as pool,
     ):
-        monkeypatch.setattr("refold.server.request_memory.time", Together())
+        monkeypatch.setattr("refold.server.chains.time", Together())
         asked = [pool.submit(ask_named, rig, number) for number, rig in enumerate((one, other))]
         ids = {answer.result() for answer in asked}
         wait_for(lambda: read_names(one, "talk") == ids)

@@ -15,8 +15,7 @@ from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager, batch
 from refold.server import app
-from refold.server.auth import KeyRing
-from refold.server.session_lookup import make_id
+from refold.server.auth import KeyRing, make_id
 from tests.effort import first_of
 from tests.postgres import empty_database, server_url
 from tests.server.running import make_body, make_dialog, wait_for

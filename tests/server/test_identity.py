@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from refold.errors import FormatError
+from refold.server.auth import belongs_to, make_id, name_session
 from refold.server.body import read_request
-from refold.server.session_lookup import Identities, belongs_to, check_name, make_id, name_session
+from refold.server.session_lookup import Identities, check_name
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import call_tool, drip, echo_prompt
 from tests.server.running import make_body, make_dialog, start_rig

@@ -18,10 +18,10 @@ from refold.errors import ContextOverflow
 from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
 from refold.server.body import VALUES_MAX
-from refold.server.cut import choose_by_size, shorten, trim
+from refold.server.fallback import PrepareJob, WorkerFailed, choose_by_size, shorten, trim
 from refold.server.overflow import NO_LIMITS, LimitKey
 from refold.server.wires import CHAT, RESPONSES
-from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed
+from refold.server.worker import BodyWorkers
 from refold.testing import find_violations
 from tests.effort import first_of
 from tests.hostile.patterns import find_growth
@@ -356,10 +356,10 @@ def test_a_chat_with_large_pictures_can_be_summarised(start):
 
 
 def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
-    from refold.server import request_memory
+    from refold.server import chains, request_memory
 
     readers = []
-    read, join = request_memory.read_request, request_memory._join
+    read, join = request_memory.read_request, chains._join
 
     def note_read(*given, **named):
         readers.append(threading.current_thread().name)
@@ -371,7 +371,7 @@ def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
 
     rig = start()
     monkeypatch.setattr(request_memory, "read_request", note_read)
-    monkeypatch.setattr(request_memory, "_join", note_join)
+    monkeypatch.setattr(chains, "_join", note_join)
     talk = make_dialog(3)
     rig.post("openai-chat", make_body("openai-chat", talk), x_refold_session="tail")
     longer = [*talk, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "word " * 20_000}]

@@ -10,6 +10,7 @@ import json
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from refold.errors import ConfigError, Sentence
 from refold.formats.streamed import Delta
@@ -152,20 +153,11 @@ class Translated:
         self.write_tools, self.write_user = writing.write_tools, writing.write_user
         self.write_answer, self.write_results = writing.write_answer, writing.write_results
 
-    @property
-    def source(self) -> str:
-        """Model and address as messages name them."""
-        return str(getattr(self.model, "source", self.name))
-
-    @property
-    def limits_output(self) -> bool:
-        """True if the provider requires an output limit."""
-        return bool(getattr(self.model, "limits_output", False))
-
-    @property
-    def refuses_tools(self) -> bool:
-        """True once the server has rejected tools."""
-        return bool(getattr(self.model, "refuses_tools", False))
+    def __getattr__(self, name: str) -> Any:
+        """Return an optional attribute of the model: where it is, and what its server needs or rejects."""
+        if name not in ("source", "limits_output", "refuses_tools"):
+            raise AttributeError(name)
+        return getattr(self.model, name)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Yield pieces, then the whole reply in the session's format."""

@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import wraps
@@ -309,34 +310,19 @@ async def _call_bounded(function: Callable[..., Any], arguments: dict[str, Any],
 
 def _start_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> asyncio.Future[Any]:
     """Run a function in its own daemon thread: a pool would wait for it at exit."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: object, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()  # From now on a cancellation is ignored: the thread cannot be stopped.
 
     def work() -> None:
-        value: object = None
-        failure: BaseException | None = None
         try:
-            value = function(**arguments)
-        except StopIteration as error:
-            failure = RuntimeError(f"StopIteration: {error}")  # A future cannot carry it.
+            future.set_result(function(**arguments))
         except BaseException as error:  # noqa: BLE001 - handed over to the event loop
-            failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-        if not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(settle, value, failure)
-            except RuntimeError:
-                return  # The loop has closed.
+            # The event loop's futures cannot carry a StopIteration, and an exit would end the program.
+            is_carried = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            future.set_exception(error if is_carried else RuntimeError(f"{type(error).__name__}: {error}"))
 
     threading.Thread(target=work, name=f"refold-tool-{getattr(function, '__name__', '')}", daemon=True).start()
-    return future
+    return asyncio.wrap_future(future)
 
 
 def cut_output(text: str, chars_max: int, language: Language | None = None) -> str:

@@ -41,6 +41,8 @@ from refold.server.request import (
     Receive,
     Scope,
     Send,
+    TookTooLong,
+    Watch,
     find_header,
     read_body,
     replay_body,
@@ -336,11 +338,12 @@ class Application:
             return
         own = {SIDECAR_PATH: settings.body_bytes_max, CHAT_PATH: CHAT_BYTES_MAX}
         bytes_max = min(settings.body_bytes_max, own.get(scope["path"], INTERFACE_BYTES_MAX))
+        watch = Watch(receive, stall_s=settings.client_stall_s, request_s_max=settings.request_s_max)
         try:
-            body = await read_body(receive, scope["headers"], bytes_max=bytes_max, stall_s=settings.client_stall_s)
+            body = await watch.run(read_body(watch.receive, scope["headers"], bytes_max=bytes_max))
         except BodyTooLarge:
             await self._refuse_interface(send, 413, f"the request is larger than {bytes_max:,} bytes")
-        except ClientStalled:
+        except (ClientStalled, TookTooLong):
             await self._refuse_interface(send, 408, "the request did not arrive")
         except ClientGone:
             return

@@ -1,11 +1,13 @@
-"""Gateway keys: who may use it, and whose sessions they see. Only hashes of keys are stored.
+"""Keys and tenants of the gateway: who may use it, whose sessions they see, how much a tenant may store.
 
+Only hashes of keys are stored.
 A key is 256 random bits, so a fast hash is enough. The file is read again when it changes: a revoked key stops working
 at once. If the file cannot be read, every key is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -19,7 +21,8 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from refold.conversation.message import frozen
-from refold.errors import ConfigError
+from refold.errors import ConfigError, RefoldError
+from refold.ledger.sql.ledger import Ledger
 from refold.offload import lock_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
 
@@ -28,6 +31,10 @@ PREFIX = "rk-"
 KEYS_MAX = 10_000
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ID_CHARS = 8
+TENANT_MARK = "@"
+# A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
+MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
+TENANTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.5
 _ENCODINGS_MAX = 3
 _PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
@@ -51,6 +58,21 @@ class Caller:
 
     tenant: str
     drop: frozenset[bytes] = frozenset()
+
+
+def make_id(tenant: str, name: str) -> str:
+    """Return a session's id in the ledger. A client's name can never reach another tenant's sessions."""
+    return f"{TENANT_MARK}{tenant}/{name}" if tenant else name
+
+
+def name_session(tenant: str, session_id: str) -> str:
+    """Return a session's name as its tenant knows it."""
+    return session_id.removeprefix(f"{TENANT_MARK}{tenant}/") if tenant else session_id
+
+
+def belongs_to(tenant: str, session_id: str) -> bool:
+    """Tell whether a session is this tenant's; without tenants, all belong to the operator."""
+    return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
 
 
 class KeyRing:
@@ -211,3 +233,41 @@ def _read_keys(path: Path) -> list[StoredKey]:
             path=path,
             kind=type(error).__name__,
         ) from None
+
+
+class StorageFull(RefoldError):
+    """The tenant has stored as many bytes as it may."""
+
+    http_status = 507
+
+
+class TenantStorage:
+    """Bytes that each tenant has stored, measured now and then and estimated in between. For one event loop."""
+
+    def __init__(self, ledger: Ledger, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._ledger = ledger
+        self._known: dict[str, tuple[float, int]] = {}
+
+    async def is_full(self, tenant: str, more: int) -> bool:
+        """Tell whether a tenant has reached its limit; ``more`` bytes are about to be stored."""
+        if not self.bytes_max or not tenant:
+            return False
+        measured_at, stored = self._known.get(tenant, (0.0, self.bytes_max))
+        age = time.monotonic() - measured_at
+        if age > MEASURE_S or (stored >= self.bytes_max and age > MEASURE_AGAIN_S):
+            measured_at, stored = time.monotonic(), await asyncio.to_thread(self.measure, tenant)
+        is_full = stored >= self.bytes_max
+        self._known[tenant] = measured_at, stored + (0 if is_full else more)
+        while len(self._known) > TENANTS_MAX:
+            del self._known[next(iter(self._known))]
+        return is_full
+
+    def measure(self, tenant: str) -> int:
+        """Return the bytes that a tenant has stored. Blocks."""
+        return self._ledger.measure(make_id(tenant, ""))
+
+    def check(self, tenant: str) -> None:
+        """Raise StorageFull if a tenant has reached its limit. Blocks."""
+        if self.bytes_max and tenant and self.measure(tenant) >= self.bytes_max:
+            raise StorageFull(f"this tenant has stored its limit of {self.bytes_max:,} bytes; delete sessions")

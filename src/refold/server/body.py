@@ -35,7 +35,7 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 # as so many values.
 VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
 _BLOCK = 65_536
-_PROBE = 512
+_PROBE, _TAIL = 512, 64
 _GAP = re.compile(r"[ \t\n\r]*")
 _BYTES_GAP = re.compile(rb"[ \t\n\r]*")
 _scan = json.JSONDecoder(strict=False).raw_decode
@@ -84,10 +84,10 @@ class ReadRequest:
             before.lead + len(before.digests),
         )
 
-    def leave_out_messages(self) -> ReadRequest:
-        """Return what identifies the request, without its content."""
-        known = (self.digests, self.replies, self.lead, self.lead_digests, self.system_digest)
-        return ReadRequest(self.wire, {}, [], *known, self.model, self.known, self.own_tools)
+    @property
+    def all_digests(self) -> tuple[str, ...]:
+        """The digests of all messages, leading system messages included."""
+        return self.lead_digests + self.digests
 
     @property
     def count(self) -> int:
@@ -260,7 +260,9 @@ class Places:
 
     def is_in(self, body: bytes) -> bool:
         """Tell whether another body begins with all of these messages."""
-        return body.startswith(memoryview(self.body)[: self.spans[-1][1]])  # A memoryview copies nothing.
+        view, end = memoryview(self.body), self.spans[-1][1]  # A memoryview copies nothing.
+        tail = max(0, end - _TAIL)  # Most other conversations differ in these few bytes.
+        return body.startswith(view[tail:end], tail) and body.startswith(view[:end])
 
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body shares at its beginning, byte for byte."""

@@ -1,35 +1,108 @@
-"""Preparing a request when the ledger fails or preparing takes too long.
+"""Requests that cannot be prepared in the normal way: the ledger fails, or preparing takes too long.
 
 A request that fits passes through unchanged. Any other is compressed in memory, without a model, under the edits that
 the session had; a large one is cut down by sizes first, in a worker process. If that fails, too, only its newest part
-is sent: never more than the last view that the upstream accepted.
+is sent: never more than the last view that the upstream accepted. Cutting by sizes counts samples of the text alone: it
+is the last resort where there is no time or no memory to compress.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from refold.compressing import compress
+from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.reason import Reason
-from refold.errors import RefoldError
-from refold.llm.choose import read_conversation_model
+from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.view import Edit
+from refold.errors import BudgetTooSmall, RefoldError
+from refold.formats import place_messages
+from refold.ladder.run import answer_nothing
+from refold.llm.choose import Endpoint, read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.manager.batch import WorkLimit
-from refold.server.body import TooManyValues, Unreadable, read_request
-from refold.server.cut import SmallerBody, compress_to_fit, limit_config, trim
+from refold.server.body import (
+    ReadRequest,
+    TooManyValues,
+    Unreadable,
+    dump_json,
+    parse_json,
+    read_request,
+    write_request,
+)
 from refold.server.outgoing import Attempt, Outgoing
-from refold.server.overflow import Limits, limit_exactly
+from refold.server.overflow import NO_LIMITS, Limits, limit_exactly
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Wire
-from refold.server.worker import BodyWorkers, NoWorker, PrepareJob, WorkerFailed
+from refold.stages.stage import check_nothing
+from refold.tokens import counter_for, model_info
+
+if TYPE_CHECKING:
+    from refold.server.worker import BodyWorkers
 
 log = logging.getLogger("refold.server")
 THREADS_MAX = 2
+# A compression in memory is not stored, and nothing can be recalled from it: it goes no deeper than it must.
+_KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
+# No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
+_BYTES_PER_TOKEN = 6
+# How much of a request is counted to estimate the rest.
+_SAMPLES, _SAMPLE_BYTES = 16, 1_000
+# Fields that are worth nothing if they are cut: signed or encoded content, and addresses.
+_WHOLE_FIELDS = frozenset(
+    ("signature", "thinking", "encrypted_content", "data", "file_data", "url", "image_url", "id", "call_id")
+)
+# The smallest piece of a message that is worth keeping.
+_PIECE_CHARS_MIN = 200
+# About how much one element of a list or one field of an object takes, and how many of each are kept in any case.
+_ELEMENT_CHARS, _ELEMENTS_MIN, _ELEMENTS_MAX = 16, 16, 1_000
+
+
+class WorkerFailed(Exception):
+    """A worker died, ran out of memory or took too long; the text says which."""
+
+
+class NoWorker(WorkerFailed):
+    """No process could be started: the machine has no memory, no process or no file left."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerBody:
+    """A request made to fit. ``written`` is its new body; None if it goes upstream unchanged.
+
+    ``over`` has its tokens and the budget if not even its smallest form fits; ``made`` are its edits, if known.
+    """
+
+    written: bytes | None = field(repr=False)
+    tokens: int
+    tokens_before: int
+    edits: int
+    reason: Reason = NO_REASON
+    over: tuple[int, int] | None = None
+    made: Sequence[Edit] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareJob:
+    """Input for preparing a body. ``ledger`` None: compress in memory. ``learned`` has window and reserve by model."""
+
+    session_id: str
+    config: CompressionConfig
+    workspace: str
+    ledger: str | None
+    limits: Limits
+    endpoint: Endpoint | None = field(default=None, repr=False)
+    tenant: str = ""
+    learned: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
 
 def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
@@ -126,3 +199,190 @@ def _take(original: Outgoing, result: SmallerBody, reason: Reason) -> Outgoing:
     return replace(
         original, body=result.written, reason=reason, tokens_before=before, tokens_after=after, edits=result.edits
     )
+
+
+def limit_config(config: CompressionConfig, limits: Limits) -> CompressionConfig:
+    """Return a config with these limits, as far as they are given, that keeps as much as fits."""
+    given = {name: value for name, value in asdict(limits).items() if value is not None}
+    return config.model_copy(update=_KEEP_MOST | given)
+
+
+def find_margin(model: str, config: CompressionConfig) -> float:
+    """Return how far the counter of a model may undercount."""
+    return counter_for(model or None, config.tokenizer).margin
+
+
+def compress_to_fit(
+    request: ReadRequest,
+    config: CompressionConfig,
+    edits: Sequence[Edit] = (),
+    check: Callable[[], None] = check_nothing,
+) -> SmallerBody:
+    """Compress a request in memory, under the edits it had; one that cannot fit comes as small as possible."""
+    over = None
+    while True:
+        try:
+            prepared = compress(
+                request.messages,
+                system=request.system,
+                tools=request.tools,
+                model=request.model or None,
+                config=config,
+                format=request.wire.name,
+                edits=edits,
+                answer=answer_nothing,
+                check=check,
+            )
+        except BudgetTooSmall as error:
+            if not error.tokens or over is not None:
+                raise
+            over = error.tokens, error.budget
+            smallest = limit_exactly(error.tokens, find_margin(request.model, config))
+            config = config.model_copy(update=asdict(smallest))
+        else:
+            written, tokens = write_request(request, prepared.messages), prepared.total_tokens
+            before = max(tokens, prepared.original_tokens)
+            return SmallerBody(written, tokens, before, len(prepared.edits), over=over, made=prepared.edits)
+
+
+def cut_down(wire: Wire, body: bytes, config: CompressionConfig, limits: Limits) -> SmallerBody:
+    """Cut a request down to about its budget by sizes alone, then compress what is left in memory."""
+    whole = orjson.loads(body)
+    room = limits.window or config.budget(model_info(_read_model(whole))).window
+    kept = choose_by_size(list(_list_messages(whole[wire.key])), room * _BYTES_PER_TOKEN)
+    small = orjson.dumps({**whole, wire.key: kept})
+    made = compress_to_fit(read_request(wire, small), limit_config(config, limits))
+    return replace(made, written=made.written or small, edits=max(1, made.edits), made=())
+
+
+def trim(
+    wire: Wire, body: bytes, config: CompressionConfig, limits: Limits = NO_LIMITS, *, tokens_max: int = 0
+) -> SmallerBody:
+    """Return the newest part of a request, estimated by samples: within its budget, and ``tokens_max`` if given."""
+    whole = parse_json(body)
+    counter = counter_for(_read_model(whole), config.tokenizer)
+    room = limit_config(config, limits).budget(model_info(_read_model(whole)), counter.margin).hard
+    tokens_max = min(room, tokens_max or room)
+    messages, data = _list_messages(whole[wire.key]), dump_json(whole)
+    density = _estimate_density(data, counter.count_text)
+    before = int(len(data) * density)
+    if len(data) * density <= tokens_max:
+        return SmallerBody(None, before, before, 0)
+    room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
+    bytes_max, kept = room, messages
+    while (size := _measure(kept)) > room and bytes_max > _PIECE_CHARS_MIN:
+        # Sizes shrink about as the limit does: the next try is near, and there are few of them.
+        bytes_max = room if kept is messages else min(bytes_max * 3 // 4, bytes_max * room // size)
+        kept = choose_by_size(messages, max(_PIECE_CHARS_MIN, bytes_max))
+    made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
+    return SmallerBody(made, int(len(made) * density), before, 1)
+
+
+def _read_model(whole: dict[str, Any]) -> str | None:
+    model = whole.get("model")
+    return model if isinstance(model, str) else None
+
+
+def _list_messages(given: Any) -> list[Any]:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
+    """Return leading system messages, the first user message and the newest messages, shortened, within a limit.
+
+    The newest part begins with a user message, if need be the last one before it, and never with a tool result.
+    """
+    lead = 0
+    while lead < len(messages) - 1 and _role_of(messages[lead]) in ("system", "developer"):
+        lead += 1
+    piece = max(_PIECE_CHARS_MIN, bytes_max // 4)
+    head = [shorten(message, piece // 2) for message in messages[:lead]]
+    first = next((at for at in range(lead, len(messages)) if _starts_turn(messages[at])), len(messages))
+    asked = [shorten(message, piece // 2) for message in messages[first : first + 1]]
+    room = bytes_max - sum(map(_measure, head + asked))
+    newest: list[Any] = []
+    start = len(messages)
+    while start > lead:
+        message = shorten(messages[start - 1], piece)
+        room -= _measure(message) + 1
+        if newest and room < 0:
+            break
+        newest.append(message)
+        start -= 1
+    while newest and (_is_result(newest[-1]) or _is_open(messages[start - 1])):
+        newest.pop()
+        start += 1
+    kept = newest[::-1]
+    if not kept or not _starts_turn(kept[0]):
+        opener = next((one for one in reversed(messages[first + 1 : start]) if _starts_turn(one)), None)
+        kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
+    return [*head, *(asked if first < start else ()), *kept]
+
+
+def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:
+    """Return about how many tokens a byte of a request has, rather too many than too few."""
+    step = max(_SAMPLE_BYTES, len(data) // _SAMPLES)
+    sample = b"".join(data[at : at + _SAMPLE_BYTES] for at in range(0, len(data), step))
+    return 1.1 * max(1, count_text(sample.decode("utf-8", "replace"))) / max(1, len(sample))
+
+
+def shorten(value: Any, chars_max: int) -> Any:
+    """Return a value with long strings, lists and objects cut in the middle, so that it stays near a size."""
+    if isinstance(value, str):
+        half = max(_PIECE_CHARS_MIN, chars_max) // 2
+        if len(value) <= 2 * half:
+            return value
+        gone = len(value) - 2 * half
+        return f"{value[:half]}\n[… {gone:,} characters left out: the request was too large …]\n{value[-half:]}"
+    if not isinstance(value, list | dict) or not value:
+        return value
+    if chars_max < 2:
+        return type(value)()
+    half = max(_ELEMENTS_MIN, min(_ELEMENTS_MAX, chars_max // _ELEMENT_CHARS)) // 2
+    if isinstance(value, list):
+        kept = value if len(value) <= 2 * half else [*value[:half], *value[-half:]]
+        return [shorten(one, chars_max // len(kept)) for one in kept]
+    named = list(value.items())[: 2 * half]
+    share = chars_max // max(1, sum(isinstance(one, list | dict) for _, one in named))
+    return {name: one if name in _WHOLE_FIELDS else _shorten_field(name, one, share) for name, one in named}
+
+
+def _shorten_field(name: str, value: Any, chars_max: int) -> Any:
+    """Return one field of an object, shortened; a call's arguments stay valid JSON."""
+    if name == "arguments" and isinstance(value, str) and len(value) > chars_max:
+        return dump_json({"left_out": f"{len(value):,} characters"}).decode()
+    return shorten(value, chars_max)
+
+
+def _measure(value: Any) -> int:
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:
+        return len(repr(value))
+
+
+def _role_of(message: Any) -> str:
+    role = message.get("role") if isinstance(message, dict) else ""
+    return role if isinstance(role, str) else ""
+
+
+def _starts_turn(message: Any) -> bool:
+    return _role_of(message) == "user" and not _is_result(message)
+
+
+def _is_open(message: Any) -> bool:
+    """Tell whether the next item belongs to the same step as this one (Responses)."""
+    kind = str(message.get("type", "")) if isinstance(message, dict) else ""
+    return kind == "reasoning" or kind.endswith("_call")
+
+
+def _is_result(message: Any) -> bool:
+    """Tell whether a message answers a tool call, in any wire format."""
+    if not isinstance(message, dict):
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
+    ):
+        return True
+    return _role_of(message) == "tool" or str(message.get("type", "")).endswith("_output")

@@ -19,6 +19,7 @@ import aiohttp
 from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
 from refold.formats.streamed import ResponseAnswer, StreamedAnswer
+from refold.server.chains import Chained, Chains
 from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
@@ -38,7 +39,6 @@ from refold.server.request import (
     send_json,
     write_own,
 )
-from refold.server.request_memory import Chained, Chains
 from refold.server.session_lookup import name_provided
 from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
@@ -306,6 +306,8 @@ class Gateway:
     def _remember(self, exchange: Exchange, answered: StreamedAnswer) -> None:
         """Remember a response that the client may continue by its id, or by the provider's conversation."""
         chained, outgoing, tenant = exchange.chained, exchange.outgoing, exchange.asked.tenant
+        if exchange.wire is not RESPONSES:
+            return
         names: dict[str, bool] = {}
         if chained is not None and chained.conversation:
             is_detached = not chained.is_added_by(outgoing)

@@ -32,7 +32,7 @@ from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession, store_known
 
 if TYPE_CHECKING:
-    from refold.server.cut import SmallerBody
+    from refold.server.fallback import SmallerBody
     from refold.server.overflow import Limits
     from refold.server.request_memory import Continued
 
@@ -89,7 +89,7 @@ class Outgoing:
 
 def find_pieces(items: Sequence[Item], request: ReadRequest) -> list[int | object] | None:
     """Return a view as indexes into the client's messages and objects that compression made; None if one is missing."""
-    digests = (*request.lead_digests, *request.digests)
+    digests = request.all_digests
     pieces: list[int | object] = []
     at = 0
     for item in items:
@@ -318,7 +318,7 @@ def store_held(
 ) -> None:
     """Store a request that passes through, and once per session why. Blocks. ``is_new``: it has only new messages."""
     ledger, wire = manager.ledger, request.wire.name
-    digests = (*request.lead_digests, *request.digests)
+    digests = request.all_digests
     if not is_new:
         wanted = Request(session.id, request.messages, model=request.model or None, format=wire, digests=digests)
         manager.store(wanted)

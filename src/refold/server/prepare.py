@@ -25,6 +25,7 @@ from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
+from refold.server.auth import TenantStorage, make_id
 from refold.server.body import (
     Places,
     ReadRequest,
@@ -35,21 +36,19 @@ from refold.server.body import (
     read_request,
     write_request,
 )
-from refold.server.cut import find_margin
-from refold.server.fallback import Fallback, make_job
+from refold.server.chains import store_response
+from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job
 from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_billed, store_held
 from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly
 from refold.server.recall_tool import make_recall_tool
 from refold.server.request import Asked
-from refold.server.request_memory import Continued, RequestMemory, store_response
+from refold.server.request_memory import Continued, RequestMemory
 from refold.server.session_lookup import (
     Identities,
     KnownSession,
     Origin,
-    TenantStorage,
     find_origin,
     find_provider_conversation,
-    make_id,
     name_provided,
     read_conversation,
     read_name,
@@ -58,7 +57,7 @@ from refold.server.session_lookup import (
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
 from refold.server.wires import CHAT, Wire, move_marks
-from refold.server.worker import BodyWorkers, WorkerFailed
+from refold.server.worker import BodyWorkers
 
 log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
@@ -201,7 +200,7 @@ class Preparer:
         return Outgoing(body, reason, session, generation=session.generation, held=request)
 
     def store_response(self, outgoing: Outgoing, answered: StreamedAnswer, names: Mapping[str, bool]) -> None:
-        """Store a response that the client may continue by these names (see ``request_memory.store_response``)."""
+        """Store a response that the client may continue by these names (see ``chains.store_response``)."""
         session, request = outgoing.session, outgoing.request or outgoing.held
         if session is None or request is None or outgoing.is_failed_open:
             return
@@ -381,7 +380,7 @@ class Preparer:
     async def _run_whole(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history."""
         session, request = attempt.session, attempt.request
-        digests = (*request.lead_digests, *request.digests)
+        digests = request.all_digests
         prepared = await self.manager.prepare(attempt.make_request(request.messages, digests=digests))
         self.reporter.note_written()
         written = None

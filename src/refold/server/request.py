@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -24,18 +24,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 OWN = b"x-refold-"
 _HOP_BY_HOP = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"trailers",
-        b"transfer-encoding",
-        b"upgrade",
-    )
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
+    b"transfer-encoding upgrade".split()
 )
 # Set for each connection: host, length of the body, whether to wait before sending it.
 _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
@@ -43,6 +33,7 @@ _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 _CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "identity")
 # Characters that stay as they are in a value with letters beyond ASCII: all of ASCII but the sign that escapes.
 _PLAIN = "".join(chr(code) for code in range(32, 127)).replace("%", "")
+Result = TypeVar("Result")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -210,22 +201,15 @@ class ClientStalled(Exception):
     """The client neither sends nor reads anything."""
 
 
-async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall_s: float | None = None) -> bytes:
-    """Return a request's whole body; each piece must arrive within ``stall_s``, if that is given."""
+async def read_body(receive: Receive, headers: Headers, *, bytes_max: int) -> bytes:
+    """Return a request's whole body."""
     stated = find_header(headers, b"content-length")
     if stated.isdigit() and int(stated) > bytes_max:
         raise BodyTooLarge
     pieces: list[bytes] = []
     size = 0
     while True:
-        try:
-            if stall_s is None:
-                message = await receive()
-            else:
-                async with asyncio.timeout(stall_s):
-                    message = await receive()
-        except TimeoutError:
-            raise ClientStalled from None
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         piece = message.get("body", b"")
@@ -313,10 +297,10 @@ class Watch:
         await send(message)
         self._stalled_at = _NEVER
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Await ``work``; raise ClientGone, ClientStalled or TookTooLong if that is why it was cancelled."""
         try:
-            await work
+            return await work
         except asyncio.CancelledError:
             if self._problem is not None and self._task is not None and not self._task.uncancel():
                 raise self._problem from None

@@ -74,7 +74,6 @@ class JoinedWrites:
 class GatewayProtocol(HttpToolsProtocol):
     """One client connection."""
 
-    head_s_max = 60.0
     _head_bytes = 0
     _is_in_head = False
     _head_timer: asyncio.TimerHandle | None = None
@@ -148,7 +147,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self.data_received(b"".join((*head, b"\r\n", rest)))
 
     def _start_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_s_max, self._give_up)
+        head_s_max = self.config.app.settings.client_stall_s  # type: ignore[union-attr]
+        self._head_timer = self.loop.call_later(head_s_max, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -159,16 +159,6 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_timer = None
         if not self.transport.is_closing():
             self.transport.close()
-
-
-def make_protocol(head_s_max: float) -> type[GatewayProtocol]:
-    """Return the protocol class with this time limit for heads."""
-
-    class LimitedProtocol(GatewayProtocol):
-        """One client connection of this server."""
-
-    LimitedProtocol.head_s_max = head_s_max
-    return LimitedProtocol
 
 
 def check_binding(application: Application) -> None:
@@ -234,7 +224,7 @@ def make_server(application: Application) -> GatewayServer:
     settings = application.settings
     config = uvicorn.Config(
         application,
-        http=make_protocol(settings.client_stall_s),
+        http=GatewayProtocol,
         host=settings.host,
         port=settings.port,
         log_config=None,

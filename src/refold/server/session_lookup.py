@@ -31,20 +31,14 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
+from refold.server.auth import TENANT_MARK, make_id, name_session
 from refold.server.body import ReadRequest
 from refold.server.request import Asked, find_header
 
 log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
 # Headers that name a conversation, by priority: Claude Code, Codex, opencode.
-_HEADERS = (
-    b"x-claude-code-session-id",
-    b"thread-id",
-    b"session-id",
-    b"session_id",
-    b"x-session-id",
-    b"conversation-id",
-)
+_HEADERS = b"x-claude-code-session-id thread-id session-id session_id x-session-id conversation-id".split()
 # Headers that name the conversation that began this one: Codex, opencode; a thread of Codex is part of a session.
 _PARENT_HEADERS = (b"x-codex-parent-thread-id", b"x-parent-session-id", b"session-id")
 _NAMES = {
@@ -59,13 +53,9 @@ _AGENT = re.compile(r"[A-Za-z][\w.-]{0,39}")
 _OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
 NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
-TENANT_MARK = "@"
 # A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
 REPLIES_MIN, REPLIES_SHARE = 2, 0.6
 REPLIES_KEPT = 200_000
-# A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
-MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
-TENANTS_MAX = 10_000
 SETTING = GATEWAY
 _ORIGIN = ("client", "conversation", "parent")
 
@@ -189,25 +179,10 @@ class KnownSession:
         return name_session(self.tenant, self.id)
 
 
-def make_id(tenant: str, name: str) -> str:
-    """Return a session's id in the ledger. A client's name can never reach another tenant's sessions."""
-    return f"{TENANT_MARK}{tenant}/{name}" if tenant else name
-
-
-def name_session(tenant: str, session_id: str) -> str:
-    """Return a session's name as its tenant knows it."""
-    return session_id.removeprefix(f"{TENANT_MARK}{tenant}/") if tenant else session_id
-
-
 def name_alike(request: ReadRequest) -> str:
     """Return the name prefix of all sessions with the same first message; other processes find them by it."""
     start = hashlib.blake2b(f"{request.wire.name} {request.digests[0]}".encode(), digest_size=5)
     return f"g-{start.hexdigest()}-"
-
-
-def belongs_to(tenant: str, session_id: str) -> bool:
-    """Tell whether a session is this tenant's; without tenants, all belong to the operator."""
-    return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
 
 
 def read_name(asked: Asked, default: str = "") -> str:
@@ -478,41 +453,3 @@ def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSessio
         known.is_aside = bool(made.get("aside"))
         found.append(known)
     return found
-
-
-class StorageFull(RefoldError):
-    """The tenant has stored as many bytes as it may."""
-
-    http_status = 507
-
-
-class TenantStorage:
-    """Bytes that each tenant has stored, measured now and then and estimated in between. For one event loop."""
-
-    def __init__(self, ledger: Ledger, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self._ledger = ledger
-        self._known: dict[str, tuple[float, int]] = {}
-
-    async def is_full(self, tenant: str, more: int) -> bool:
-        """Tell whether a tenant has reached its limit; ``more`` bytes are about to be stored."""
-        if not self.bytes_max or not tenant:
-            return False
-        measured_at, stored = self._known.get(tenant, (0.0, self.bytes_max))
-        age = time.monotonic() - measured_at
-        if age > MEASURE_S or (stored >= self.bytes_max and age > MEASURE_AGAIN_S):
-            measured_at, stored = time.monotonic(), await asyncio.to_thread(self.measure, tenant)
-        is_full = stored >= self.bytes_max
-        self._known[tenant] = measured_at, stored + (0 if is_full else more)
-        while len(self._known) > TENANTS_MAX:
-            del self._known[next(iter(self._known))]
-        return is_full
-
-    def measure(self, tenant: str) -> int:
-        """Return the bytes that a tenant has stored. Blocks."""
-        return self._ledger.measure(make_id(tenant, ""))
-
-    def check(self, tenant: str) -> None:
-        """Raise StorageFull if a tenant has reached its limit. Blocks."""
-        if self.bytes_max and tenant and self.measure(tenant) >= self.bytes_max:
-            raise StorageFull(f"this tenant has stored its limit of {self.bytes_max:,} bytes; delete sessions")

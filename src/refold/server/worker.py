@@ -15,22 +15,31 @@ import os
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
-from refold.llm.choose import Endpoint, converse_with
+from refold.llm.choose import converse_with
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.server.body import ReadRequest, TooManyValues, Unreadable, dump_json, read_request, write_request
-from refold.server.cut import SmallerBody, compress_to_fit, cut_down, find_margin, limit_config, trim
+from refold.server.fallback import (
+    NoWorker,
+    PrepareJob,
+    SmallerBody,
+    WorkerFailed,
+    compress_to_fit,
+    cut_down,
+    find_margin,
+    limit_config,
+    trim,
+)
 from refold.server.overflow import Limits, limit_exactly
 from refold.server.wires import WIRES, Wire
 
@@ -88,28 +97,6 @@ class FairThreads(ThreadPoolExecutor):
                 self._running += Counter()  # Without owners who have nothing running.
                 with contextlib.suppress(RuntimeError):  # Shut down meanwhile: nobody waits any more.
                     self._start_next()
-
-
-class WorkerFailed(Exception):
-    """A worker died, ran out of memory or took too long; the text says which."""
-
-
-class NoWorker(WorkerFailed):
-    """No process could be started: the machine has no memory, no process or no file left."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareJob:
-    """Input for preparing a body. ``ledger`` None: compress in memory. ``learned`` has window and reserve by model."""
-
-    session_id: str
-    config: CompressionConfig
-    workspace: str
-    ledger: str | None
-    limits: Limits
-    endpoint: Endpoint | None = field(default=None, repr=False)
-    tenant: str = ""
-    learned: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
 
 class _Process:
@@ -281,7 +268,7 @@ class _Jobs:
 
     def _prepare(self, request: ReadRequest, job: PrepareJob) -> SmallerBody:
         manager = self._find_manager(job)
-        digests = (*request.lead_digests, *request.digests)
+        digests = request.all_digests
         wanted = Request(
             job.session_id,
             system="" if request.system is None else request.system,

@@ -30,7 +30,6 @@ from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
     BodyTooLarge,
     ClientGone,
-    ClientStalled,
     Headers,
     Receive,
     Scope,
@@ -184,8 +183,9 @@ async def answer_login(scope: Scope, receive: Receive, door: Door, visitor: Visi
 
 async def _take_key(scope: Scope, receive: Receive, door: Door) -> Response:
     try:
-        body = await read_body(receive, scope["headers"], bytes_max=FORM_BYTES_MAX, stall_s=FORM_STALL_S)
-    except (BodyTooLarge, ClientStalled, ClientGone):
+        async with asyncio.timeout(FORM_STALL_S):
+            body = await read_body(receive, scope["headers"], bytes_max=FORM_BYTES_MAX)
+    except (BodyTooLarge, TimeoutError, ClientGone):
         return _make_form(scope, is_wrong=True)
     given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("key", [""])[0]
     cookie = door.let_in(given)

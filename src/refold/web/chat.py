@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 
 from refold.errors import ConfigError
-from refold.server.session_lookup import make_id
+from refold.server.auth import make_id
 from refold.web.room import (
     SYSTEM,
     ChatRoom,

@@ -32,7 +32,7 @@ from refold.llm.openai import NAME as LOCAL_NAME
 from refold.llm.openai import LocalModel, find_local_model
 from refold.manager import ContextCompressionManager
 from refold.server.api.interface import show_error
-from refold.server.session_lookup import TENANT_MARK
+from refold.server.auth import TENANT_MARK
 from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 

@@ -38,7 +38,7 @@ from refold.readers.session import Session, find_title
 from refold.replay.run import ReplayJob
 from refold.sentences import describe_error
 from refold.server.api.interface import Access
-from refold.server.session_lookup import make_id
+from refold.server.auth import make_id
 from refold.tokens import model_info
 from refold.web.visit import DataSource, find_language
 

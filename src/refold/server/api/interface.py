@@ -28,9 +28,8 @@ from refold.errors import (
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.manager.status import read_client, read_parent, read_title
-from refold.server.auth import Caller
+from refold.server.auth import Caller, belongs_to, make_id, name_session
 from refold.server.body import Unreadable, dump_json, parse_json
-from refold.server.session_lookup import belongs_to, make_id, name_session
 from refold.server.settings import find_stored
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from refold.llm.summariser import is_plugin
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
-from refold.server.auth import PREFIX
+from refold.server.auth import PREFIX, StorageFull, make_id
 from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.request import find_bearer, find_header
-from refold.server.session_lookup import StorageFull, check_name, make_id
+from refold.server.session_lookup import check_name
 from refold.stages.extract.words import shorten_words
 from refold.stages.prompts import PROMPT_CHARS_MAX, Demands, write_demands, write_record
 from refold.stages.summarise import clean_words
