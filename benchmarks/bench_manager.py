@@ -83,7 +83,7 @@ def time_whole(workspace: Path, history: list[dict[str, object]]) -> tuple[float
     manager.prepare_context_sync("whole", history)
     body = orjson.dumps(history)
     rounds = 20 if len(history) > 1_000 else ROUNDS
-    # What a server gets is parsed anew each time: no object is the one of the last call.
+    # A server parses every request again: no object is the one of the last call.
     bodies = [
         [*orjson.loads(body), *({"role": "user", "content": f"and target {n}?"} for n in range(number + 1))]
         for number in range(rounds)

@@ -57,6 +57,7 @@ class Walk:
         step = self.policy.prepare()
         self.folded += bool(step.stages)
         if step.problem:
+            assert self.count_needed(new) > self.budget.hard, f"it fits, but {step.problem}"
             return
         self.check(step, new)
 

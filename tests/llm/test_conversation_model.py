@@ -173,7 +173,7 @@ def test_an_imported_session_does_not_say_where_it_is_sent(tmp_path: Path, other
         manager.ledger.update_session("s1", {"settings": {PLACE: place}, "model": "gpt-4o"}, 1.0)
         whole = export_session(manager.ledger, "s1")
         import_session(manager.ledger, whole, now=2.0, session_id="s2")
-        manager.compress("s2")
+        assert manager.compress("s2").success, "the fixture proves that nothing was sent"
 
 
 NAMED = {"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2"}

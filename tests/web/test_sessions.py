@@ -159,7 +159,7 @@ def test_a_session_is_opened_with_the_keyboard_alone(browser: Browser, url: str,
     page.wait_for_url("**/ui/session?name=by-keyboard")
 
 
-def test_a_page_that_is_not_there_is_told_in_words(browser: Browser, url: str) -> None:
+def test_a_missing_page_gets_a_message_and_a_way_back(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}session?name=nobody")
     page.get_by_role("alert").get_by_text("there is no session 'nobody'").wait_for()
     page.get_by_role("link", name="Go to the sessions").click()

@@ -120,7 +120,7 @@ def test_reset_takes_a_setting_out_of_the_file_again(page: Any, address: str, wo
     assert in_force(address)["warn_ratio"] == 0.8
 
 
-def test_settings_that_do_not_hold_together_say_so(page: Any) -> None:
+def test_settings_that_conflict_say_so(page: Any) -> None:
     entry(page, "trigger_ratio").fill("0.3")
     entry(page, "target_ratio").fill("0.9")
     page.wait_for_selector(".save-bar .primary:disabled")

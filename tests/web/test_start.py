@@ -85,6 +85,7 @@ def test_files_that_hold_no_conversation_are_refused_in_words(url: str, browser:
     page.locator("input[type=file]").first.set_input_files([strange])
     page.locator(".brought", has_text="Nothing was imported").wait_for(timeout=60_000)
     page.get_by_role("heading", name="No sessions yet").wait_for()
+    assert page.evaluate("window.hacked") is None
 
 
 @pytest.mark.slow

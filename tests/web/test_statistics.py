@@ -159,6 +159,6 @@ def test_with_nothing_sent_yet_it_says_what_to_do(browser: Browser, tmp_path: Pa
         browser.close_pages()
 
 
-def test_a_session_that_is_not_there_is_told_in_words(browser: Browser, url: str) -> None:
+def test_a_missing_session_gets_a_message(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}?name=nobody")
     page.wait_for_selector("text=there is no session 'nobody'")
