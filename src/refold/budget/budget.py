@@ -20,8 +20,8 @@ class Budget:
     """Tiers in tokens: warn at *warn*, compress at *soft*, never exceed *hard*, and compress down to *target*.
 
     ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
-    ``is_ruled``: a document's own rule says when to fold and how much stays; it holds for new messages, too.
-    ``spacing``: tokens that a fold has to take where a rule keeps more than the target, see ``spaced``.
+    ``is_ruled``: a document's own rule says when to fold and how much stays; it applies to new messages, too.
+    ``spacing``: tokens that a fold has to remove if a rule keeps more than the target, see ``spaced``.
     """
 
     hard: int
@@ -46,7 +46,7 @@ class Budget:
             )
 
     def above(self, fixed_tokens: int) -> Budget:
-        """Return the budget with its tiers above tokens that no compression can take away: system prompt, tools."""
+        """Return the budget with its tiers above the tokens that no compression can remove: system prompt, tools."""
         if not self.is_of_room or fixed_tokens <= 0 or fixed_tokens >= self.hard:
             return self
         room = self.hard - fixed_tokens
@@ -56,7 +56,7 @@ class Budget:
     def spaced(self, kept_tokens: int) -> Budget:
         """Return the budget with *soft* so far above what a rule keeps that a fold takes ``spacing`` tokens (S4.5).
 
-        Else every turn would fold one turn: what stays is over the target, so nothing that is folded brings it down.
+        Otherwise every turn would fold one turn: what a rule keeps is above the target, so no fold could reach it.
         """
         if not self.spacing or kept_tokens <= self.target:
             return self

@@ -1,6 +1,6 @@
-"""Decides whether to compress before a request: the one decision, for every face. Pure.
+"""Decides whether to compress before a request: the single decision behind every interface. Pure.
 
-Triggers compare the numbers with their limits. Where none fires, prices may still call for a compression. The switch
+Triggers compare the numbers with their limits. If none fires, prices may still justify a compression. The switch
 and the brake (L9) hold back everything but *hard*, because a context must fit (L1).
 """
 
@@ -32,7 +32,7 @@ class DecisionPolicy:
 
 @frozen
 class Decision:
-    """The decision. ``note`` says why not to compress, or why in spite of a switch; ``is_held``: it was held back."""
+    """The decision. ``note`` says why not to compress, or why despite a switch; ``is_held``: it was held back."""
 
     trigger: Trigger
     acts: bool

@@ -1,9 +1,9 @@
 """The cost of requests, and when changing a cached prefix pays. Pure numbers, in units of one uncached input token.
 
-``charge_request`` bills one request as the providers do: the shared prefix is read, what comes after it is written,
-all at other prices above a cliff. ``check_economics`` compares what a fold now would save with what it would cost:
-rewriting the prefix, and the agent's reading again what it still needed. Nothing here looks at a conversation or a
-clock; idle times and expected re-reads come as arguments.
+``charge_request`` bills one request as the providers do: the shared prefix is read from the cache, the rest is written,
+and above a cliff every price rises. ``check_economics`` compares what a fold now would save with what it would cost:
+rewriting the prefix, and the agent's re-reading of content that it still needed. Nothing here looks at a conversation
+or a clock; idle times and expected re-reads come as arguments.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from refold.tokens.models import CacheRules, Cliff, ModelInfo
 OUTPUT_PRICE = 5.0
 # A fold to save money must save at least this share of the bill that it looks at.
 SAVING_SHARE_MIN = 0.1
-# One that frees less than this share of the view would soon come again.
+# A fold that frees less than this share of the view would soon have to be repeated.
 FREED_SHARE_MIN = 0.5
-# For how many requests a session is expected to go on: as many as it has had, within these bounds.
+# A session is expected to make as many further requests as it has made so far, within these bounds.
 REQUESTS_MIN, REQUESTS_MAX = 8, 40
-# The requests within which ``Rereads`` are expected, and what the call that reads something again takes.
+# The number of requests that ``Rereads`` cover, and the output tokens of one call that re-reads something.
 TABLE_REQUESTS = 20
 REREAD_OUTPUT_TOKENS = 60
 # In a window of this size and above, nothing is removed to save money below so many tokens.
 LARGE_WINDOW, LARGE_FLOOR_TOKENS = 60_000, 30_000
-# How many requests ahead the next fold is searched for.
+# How many requests ahead to search for the next fold.
 NEXT_REQUESTS_MAX = 400
 
 
@@ -51,7 +51,7 @@ class Tariff:
         return cls(model.cache, output, model.cliffs)
 
     def cached_tokens(self, shared_tokens: int, idle_s: float = 0.0) -> int:
-        """Return how much of a shared prefix the provider still has: whole steps, above its minimum, not expired."""
+        """Return how much of a shared prefix the provider still caches: whole steps, above its minimum, not expired."""
         rules = self.cache
         if not rules.is_active or idle_s > rules.lifetime_s or shared_tokens < rules.tokens_min:
             return 0
@@ -122,7 +122,7 @@ def charge_request(request: BilledRequest, tariff: Tariff) -> Charge:
 
 
 def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
-    """Bill one call of a summariser: nothing of its prompt is cached, nothing is written."""
+    """Bill one call of a summariser: none of its prompt is read from the cache or written to it."""
     cliff = tariff.cliff_at(prompt_tokens)
     dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
     return Charge(summariser=prompt_tokens * dearer_in + tariff.output * reply_tokens * dearer_out)
@@ -147,7 +147,7 @@ class Carry:
     idle_s: float = 0.0
 
     def advance(self, tokens: int) -> Carry:
-        """Return the carry after one more request that changed nothing."""
+        """Return the carry after one more request with the same prefix."""
         counts = (self.requests + 1, self.session_requests + 1)
         return Carry(*counts, self.first_tokens or tokens, tokens, self.floor_tokens, self.kept_tokens)
 
@@ -162,7 +162,7 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Rereads:
-    """The messages that an agent is expected to read again within ``TABLE_REQUESTS`` of a fold, and their tokens."""
+    """The messages that an agent is expected to re-read within ``TABLE_REQUESTS`` of a fold, and their tokens."""
 
     count: float = 0.0
     tokens: float = 0.0
@@ -170,7 +170,7 @@ class Rereads:
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """Inputs of the economic trigger: the prices, the requests so far, and what a fold costs beside the prefix.
+    """Inputs of the economic trigger: the prices, the requests so far, and the cost of a fold besides the prefix.
 
     Nothing is removed to save money while the view has less than ``share_min`` of the room (30,000 tokens in a large
     window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest
@@ -215,7 +215,7 @@ def count_removable(counts: Counts, budget: Budget, carry: Carry) -> int:
 
 
 def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
-    """Say whether a fold now saves a clear part of the bill. ``head_tokens`` is what no change could touch."""
+    """Return a trigger if a fold now saves a clear part of the bill. ``head_tokens`` precede any possible change."""
     carry, tariff = economics.carry, economics.tariff
     if not carry.requests:
         return QUIET
@@ -240,8 +240,8 @@ def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics:
 def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Forecast | None:
     """Return what a fold now is expected to save, re-reads included; None if there is nothing to save.
 
-    The session is expected to go on for as many requests as it has had. A fold that the window will force counts as
-    made in any case, so that only the requests up to it can be saved on; the bill is that of all expected requests.
+    The session is expected to make as many further requests as it has made. A fold that the window will force anyway
+    limits the saving to the requests before it; the bill covers all expected requests.
     """
     carry, rules, tokens = economics.carry, economics.tariff.cache, counts.tokens
     removable = count_removable(counts, budget, carry)
@@ -264,7 +264,7 @@ def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: E
 
 
 def find_next_size(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> int | None:
-    """Return the size at which a fold would save money if the session goes on as it does; else None."""
+    """Return the size at which a fold would save money if the session continues at the same rate; else None."""
     carry = economics.carry
     if not carry.requests:
         return None

@@ -1,8 +1,7 @@
 """Triggers: pure functions that say whether to act now, how strongly, and why.
 
-Each looks at numbers only. The reason goes into the report and the event log. ``look_ahead`` follows the same numbers
-for every indicator, so that what is announced is what acts: at which counts the next compression begins, and how far
-away the nearest is.
+Each looks at numbers only. The reason goes into the report and the event log. ``look_ahead`` uses the same numbers, so
+that indicators announce what will happen: at which counts the next compression starts, and how near that is.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """How urgent a compression is. ``by_count``: a count or a person asks for it; ``is_economic``: only prices do."""
+    """How urgent a compression is. ``by_count``: a count or a person requests it; ``is_economic``: only prices do."""
 
     strength: Strength
     reason: Reason = NO_REASON
@@ -39,10 +38,10 @@ class Trigger:
 class Counts:
     """Measurements of the view: tokens (system prompt and tools included), messages, turns; usage as reported.
 
-    ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
-    system messages; None if they were not counted. ``since`` is how many messages came since a count last compressed
-    the session; None if no count did. ``document_tokens`` are those of long messages of people and of what an undo
-    brought back, which are not removed to save money.
+    ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is the number of messages that
+    are not system messages; None if they were not counted. ``since`` is the number of messages since a count last
+    compressed the session; None if no count did. ``document_tokens`` are those of long messages of people and of what
+    an undo restored, which are not removed to save money.
     """
 
     tokens: int
@@ -78,7 +77,7 @@ class Thresholds:
 
 
 QUIET = Trigger("none")
-# A soft trigger waits one request if less than this share of what is above the target may be removed now.
+# A soft trigger waits for one request if less than this share of the excess above the target can be removed now.
 FREED_SHARE = 0.5
 
 
@@ -87,7 +86,7 @@ def check_budget(counts: Counts, budget: Budget) -> Trigger:
     tokens = counts.tokens
     if tokens > budget.hard:
         return Trigger("hard", because.OVER_HARD(tokens=tokens, limit=budget.hard))
-    # Where all tiers are one number, reaching it is still a fit.
+    # If all tiers are the same number, a view of exactly that size still fits.
     if tokens >= budget.soft and budget.soft < budget.hard:
         if _frees_too_little(counts, budget):
             return Trigger("warn", because.UNSENT(tokens=tokens, unsent=counts.unsent_tokens))
@@ -98,7 +97,7 @@ def check_budget(counts: Counts, budget: Budget) -> Trigger:
 
 
 def _frees_too_little(counts: Counts, budget: Budget) -> bool:
-    """Tell whether most of what is above the target must be sent whole first (L11): the next request frees more."""
+    """Return whether most of what is above the target must be sent whole first (L11): the next request frees more."""
     above = counts.tokens - budget.target
     return not budget.is_ruled and above - counts.unsent_tokens < FREED_SHARE * above
 
@@ -152,7 +151,7 @@ class Limit:
 
     @property
     def share(self) -> float:
-        """The part of the way that is done, from 0 to 1."""
+        """The progress towards the threshold, from 0 to 1."""
         return min(1.0, self.now / self.at) if self.at > 0 else 1.0
 
     def unit(self, language: Language = "en") -> str:
@@ -204,7 +203,7 @@ def look_ahead(
         limits.append(Limit("messages", wanted.messages + 1, spoken))
     if wanted.turns is not None:
         limits.append(Limit("turns", wanted.turns + 1, counts.turns))
-    # Where all tiers are one number, reaching it is still a fit.
+    # If all tiers are the same number, a view of exactly that size still fits.
     soft = budget.soft + (budget.soft >= budget.hard)
     by_tokens = Limit("tokens", soft if saves_at is None else min(soft, saves_at), counts.tokens)
     if wanted.tokens is not None and wanted.tokens <= by_tokens.at:

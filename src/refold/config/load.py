@@ -111,7 +111,7 @@ def load_block(
 
 
 def is_debugging() -> bool:
-    """Tell whether ``REFOLD_DEBUG`` asks for tracebacks."""
+    """Return whether ``REFOLD_DEBUG`` asks for tracebacks."""
     return os.environ.get("REFOLD_DEBUG", "").lower() not in {"", "0", "off", "false", "no"}
 
 
@@ -187,7 +187,7 @@ def _read_places(path: Path) -> tuple[dict[object, object], dict[str, str], str]
 
 def _read_text(path: Path, place: str) -> str:
     try:
-        # A link to /dev/null is an empty file; opening a pipe would wait for ever.
+        # A link to /dev/null is an empty file; opening a pipe would wait forever.
         if not (path.is_file() or path.is_char_device()):
             what = "a folder" if path.is_dir() else "a dangling link" if path.is_symlink() else "not a file"
             raise ConfigError(

@@ -138,7 +138,7 @@ def _plain(value: object) -> object:
 
 
 def _change_line(text: str, name: str, value: object, place: str) -> str:
-    """Change, add or remove the line of one setting. A setting without a line of its own is left as it is."""
+    """Change, add or remove the line of one setting. A setting that has no separate line stays as it is."""
     _, lines = read_yaml(text, place)
     rows = text.splitlines(keepends=True)
     is_inside = place == FOREIGN or BLOCK in lines

@@ -348,7 +348,7 @@ def _unfold_stage(value: object) -> object:
 
 
 def _find_blocks(value: object) -> list[StageField[Any]]:
-    """Return the options of a stage object that have a block of their own and differ from their default."""
+    """Return the options of a stage object that have a separate block and differ from their default."""
     if not is_dataclass(value) or isinstance(value, type):
         return []
     return [o for o in stage_fields(value) if "block" in o.metadata and getattr(value, o.name) != o.default]

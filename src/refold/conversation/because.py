@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from refold.conversation.reason import define_reason
 
-# Words without a code of their own, see ``text_reason``.
+# Text without a specific code, see ``text_reason``.
 TEXT = define_reason("text", "{text}")
 
 # When to act.

@@ -1,4 +1,4 @@
-"""Messages: what was said, kept as it came; their parts, their handles, and the port to a wire format.
+"""Messages in their original form; their parts, their handles, and the port to a wire format.
 
 A message holds the provider's object untouched (``raw``), its parts for reading, the digest of its content and an id
 that chains it to its parent. An unchanged message is never rebuilt from its parts.
@@ -28,7 +28,7 @@ def frozen(cls: type[T]) -> type[T]:
     """Return the class as a dataclass for values that are made on every request, frozen for the type checker only.
 
     ``dataclass(frozen=True)`` sets each field through ``object.__setattr__``, which takes six times as long, and a
-    request makes fifty values. Parts, messages and edits, which plugins get to see, are frozen at run time, too.
+    request creates fifty such values. Parts, messages and edits, which plugins see, are frozen at run time, too.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -40,8 +40,8 @@ Kind = Literal["text", "thinking", "call", "result", "media", "opaque"]
 class Part:
     """One piece of a message.
 
-    ``text`` is what a reader sees: the words, the thinking, the arguments of a call as JSON text, the
-    text of a result. ``payload`` is the provider's own block, ``inside`` the media within a result.
+    ``text`` is the readable content: words, thinking, the arguments of a call as JSON text, or the text of a result.
+    ``payload`` is the provider's own block, ``inside`` the media within a result.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 ROOT = ""
 RECORD_OPENS = "⟦"
 OPENING_CHARS = 400
-# How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, models with tags of their own.
+# How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, models with special tags.
 _OBSERVATION = re.compile(
     r"\s*+(?:Call id: [^\n]{0,200}\n)?+(?:"
     r"Observations?|(?:Tool|Function)(?: call)? (?:result|output|response)s?|Execution (?:log|result)s?"
@@ -90,7 +90,7 @@ class Message:
 
 
 def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
-    """Tell whether a person wrote a message with this role and these parts; refold's own records do not count."""
+    """Return whether a person wrote a message with this role and these parts; refold's own records do not count."""
     if role != "user":
         return False
     parts = tuple(parts)
@@ -98,18 +98,18 @@ def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
 
 
 def is_record(parts: Iterable[Part]) -> bool:
-    """Tell whether a message is a record that replaces folded messages, of this session or another."""
+    """Return whether a message is a record that replaces folded messages, of this session or another."""
     first = next(iter(parts), None)
     return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
 
 
 def join_words(parts: Iterable[Part]) -> str:
-    """Return parts as one short text, for a list of messages: a call as ``name(arguments)``, long texts cut."""
+    """Return parts as one short text for a list of messages: calls as ``name(arguments)``, long texts truncated."""
     return " ".join(f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in parts)
 
 
 def is_observation(message: Message) -> bool:
-    """Tell whether a user message begins as frameworks begin the tool results that they send as text."""
+    """Return whether a user message begins as frameworks begin the tool results that they send as text."""
     return bool(_OBSERVATION.match(_read_opening(message)))
 
 
@@ -122,7 +122,7 @@ def choose_observations(
     of a message, tried besides the built-in ones.
     """
     if predicate is not None:
-        # A message that is known only by its id has no content: nobody can judge it.
+        # A message that is known only by its id has no content that could be judged.
         return lambda message: message.raw is not None and bool(predicate(message.raw))
     if not pattern:
         return is_observation
@@ -131,7 +131,7 @@ def choose_observations(
 
 
 def read_as_result(message: Message) -> Message:
-    """Return a message whose text counts as a tool's result, for readers only; it must never be rendered."""
+    """Return a copy whose text counts as a tool's result, for reading only; it must never be rendered."""
     parts = tuple(replace(part, kind="result") if part.kind == "text" else part for part in message.parts)
     return replace(message, role="tool", parts=parts)
 
@@ -141,7 +141,7 @@ def _read_opening(message: Message) -> str:
 
 
 def is_trajectory(parts: Iterable[Part]) -> bool:
-    """Tell whether a message carries a whole run of tool calls as text, as DSPy writes it."""
+    """Return whether a message carries a whole run of tool calls as text, as DSPy writes it."""
     return any("[[ ## observation_" in part.text for part in parts if part.kind == "text")
 
 
@@ -173,7 +173,7 @@ class Spoken(Protocol):
 class Format(Protocol):
     """One provider's wire format. Implementations live in ``refold.formats`` and are pure.
 
-    ``parse`` followed by ``render`` without changes returns the very object that came in. An incoming object is never
+    ``parse`` followed by ``render`` without changes returns the identical input object. An input object is never
     changed in place.
     """
 
@@ -202,7 +202,7 @@ class Format(Protocol):
         """Return what the provider would reject in this sequence, one short stable line each; [] if valid."""
 
     def read_system(self, system: object) -> str:
-        """Return the text of a system prompt that is passed apart from the messages (str, blocks or None)."""
+        """Return the text of a system prompt that is passed separately from the messages (str, blocks or None)."""
 
 
 DIGITS = 8
@@ -235,7 +235,7 @@ def find_marks(text: str) -> list[str]:
 
 
 def read_handle(text: str) -> str | None:
-    """Return the handle that a person or a model typed, with or without brackets; None if it is not one."""
+    """Return the handle that a person or a model typed, with or without brackets; None if the text is not a handle."""
     stripped = text.strip().strip("⟨⟩<>[]() ").lower()
     return stripped if _HANDLE.fullmatch(stripped) else None
 
@@ -280,7 +280,7 @@ def _read_part(message: Message, name: str, part: int) -> str:
 
 
 def write_json(value: object) -> str:
-    """Return any value as JSON text, without fail; a value that cannot be written becomes the name of its type."""
+    """Return any value as JSON text; never raises: a value that cannot be written becomes the name of its type."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:

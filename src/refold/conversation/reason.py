@@ -27,7 +27,7 @@ _ZH_SHARE = 0.3
 
 
 def detect_language(texts: Iterable[str]) -> Language:
-    """Return ``zh`` if Chinese characters make up a fair share of the letters in a sample of the texts, else ``en``."""
+    """Return ``zh`` if Chinese characters make up a good part of the letters in a sample of the texts, else ``en``."""
     han = words = 0
     for text in texts:
         sample = text[:_SAMPLE]
@@ -43,7 +43,7 @@ def count_things(number: int, thing: str) -> str:
 
 
 def shorten_number(value: float) -> str:
-    """Return a figure as short as it can be read: 950, 12.3k, 4.1M."""
+    """Return a number in its shortest readable form: 950, 12.3k, 4.1M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= 0.9995 * size:  # What rounds to 1,000 of a unit is one of the next.
             return f"{value / size:.3g}{unit}"
@@ -152,12 +152,12 @@ def fill_template(template: str, values: Mapping[str, object]) -> str:
 
 
 def as_reason(words: Reason | str) -> Reason:
-    """Return a reason; plain words, such as a plugin's, become one without a code of their own."""
+    """Return a reason; plain text, such as a plugin's, becomes one with the code ``text``."""
     return words if isinstance(words, Reason) else text_reason(words)
 
 
 def join_reasons(reasons: Iterable[Reason]) -> Reason:
-    """Return one reason that says each of them once, in order, in a balanced tree: reasons nest only a few levels."""
+    """Return one reason that states each of these once, in order, as a balanced tree, since nesting is limited."""
     found: list[Reason] = []
     for reason in reasons:
         if reason and reason not in found:
@@ -199,7 +199,7 @@ def _read(stored: object, depth: int) -> Reason:
 
 
 def is_plain(reason: Reason, depth: int = 0) -> bool:
-    """Tell whether a reason from outside can be stored and read back: it has a code, and plain values by name."""
+    """Return whether a reason from outside can be stored and read back: it has a code, and plain values by name."""
     code: object = reason.code
     values: object = reason.values
     if not isinstance(code, str) or not isinstance(values, Mapping) or depth > _DEPTH_MAX:

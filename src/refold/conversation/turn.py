@@ -1,6 +1,6 @@
 """Turns, units and legal cuts; the common prefix of two sequences.
 
-A unit is an assistant message with its calls and the results of those calls; any other message is a unit of its own.
+A unit is an assistant message with its calls and the results of those calls; any other message is a unit by itself.
 A cut may fall only between two units. Calls and results pair by position, never by id alone: real traces use an id
 twice. If the provider runs a tool, the result is in the message of its call; an opaque part with a call_id pairs with
 the next one of that id. A message that only holds thinking belongs to the step after it.

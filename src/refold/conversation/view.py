@@ -1,11 +1,11 @@
 """Edits, and the view they produce: ``apply(messages, edits)`` is what the model sees. Edits never change a message.
 
-``replace`` puts a text in the place of one part, ``drop`` leaves one part out, ``fold`` puts a summary in the place of
-a span. An edit's id is a hash of what it does, so the same edit has the same id everywhere.
+``replace`` substitutes a text for one part, ``drop`` leaves one part out, ``fold`` substitutes a summary for a span. An
+edit's id is a hash of what it does, so the same edit has the same id everywhere.
 
 The view is always computed, never stored as truth. It depends on the *set* of edits, not on their order. An edit
 applies wherever all the messages it covers are present, in order; a fold hides every other edit within it; of two
-edits on one part the higher level wins. An untouched message is an item whose ``raw`` is the very object that came in.
+edits on one part the higher level wins. An untouched message is an item whose ``raw`` is the identical input object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECALL = "recall"  # The stage of edits that put recalled text below a message; 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing worth knowing later, with the handle of where it was said."""
+    """A statement worth remembering, with the handle of the message that made it."""
 
     kind: FactKind
     text: str
@@ -39,9 +39,9 @@ class Fact:
 class Artifact:
     """One exact value of the index: a path, id, number, command ..., with the handle where it occurs.
 
-    ``sort`` says what it is (file, command, error, url, id, number, date, name, identifier), ``note`` what
-    happened to it (read, written, deleted, exit 1), ``weight`` how it ranks, ``alike`` how many
-    unused values of one shape it is the example of (0 if it is only itself).
+    ``sort`` is its kind (file, command, error, url, id, number, date, name, identifier), ``note`` what happened to it
+    (read, written, deleted, exit 1), ``weight`` its rank, ``alike`` how many unused values of the same shape it
+    represents (0 if only itself).
     """
 
     sort: str
@@ -219,7 +219,7 @@ class Lens:
         return self._count_parts("user", (part,), "") - self._count_parts("user", (), "")
 
     def forget_all(self, keep: Iterable[Item]) -> None:
-        """Forget all counted items except these, so that memory use follows the view."""
+        """Drop all cached items except these, so that memory use follows the view."""
         keep = tuple(keep)
         self._plain = {item.message.id: item for item in keep if not item.edits}
         self._renderings = {
@@ -239,7 +239,7 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the model sees; ``fixed_tokens`` are those beside it, ``held`` messages must stay unchanged (L11)."""
+    """What the model sees. ``fixed_tokens`` count system prompt and tools; ``held`` messages stay unchanged (L11)."""
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
@@ -270,7 +270,7 @@ class View:
         return is_user_turn(item.role, item.parts) and not self.is_observed(at)
 
     def is_observed(self, at: int) -> bool:
-        """Tell whether an item is a tool result that a framework sends as user text."""
+        """Return whether an item is a tool result that a framework sends as user text."""
         # A result follows an answer or another result: the first message is a person's, however it begins.
         while at:
             item, before = self.items[at], self.items[at - 1]

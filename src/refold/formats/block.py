@@ -1,10 +1,10 @@
 """Shared by the three formats: their base class, reading and changing provider objects, pairing calls with results.
 
-Reading checks types and names the place of a fault. Changing copies along the changed path only, keeps the order of
-keys, and never touches the object that came in.
+Reading checks types and names the place of a fault. Changing copies only along the changed path, keeps the order of
+keys, and never modifies the input object.
 
-Every provider rejects calls and results that do not pair. Pairing goes by position: a result answers an open call of
-its own unit. Ids may come again in a later unit, but not within one. Calls may be open only at the very end.
+Every provider rejects calls and results that do not pair. They pair by position: a result answers an open call of its
+own unit. Ids may recur in a later unit, but not within one. Calls may be open only at the very end.
 ``find_pair_faults`` never raises; a fault is a short stable line.
 """
 
@@ -187,11 +187,11 @@ def read_openai_block(block: object, where: str, *, texts: Collection[str], medi
 
 
 def check_changes(message: Message, changes: Mapping[int, str | None]) -> None:
-    """Raise ValueError for changes that no format may carry out; they are bugs of the stage that proposed them."""
+    """Raise ValueError for changes that no format allows; they are bugs of the stage that proposed them."""
     if message.is_sealed:
         raise ValueError("a sealed message takes no edit")
     if not message.parts and set(changes.items()) == {(0, None)}:
-        return  # How an empty message is left out.
+        return  # This removes an empty message.
     for at, text in changes.items():
         if not 0 <= at < len(message.parts):
             raise ValueError(f"part {at} does not exist; the message has {len(message.parts)}")
@@ -205,7 +205,7 @@ def check_changes(message: Message, changes: Mapping[int, str | None]) -> None:
 
 
 def has_content(parts: Sequence[Part], changes: Mapping[int, str | None]) -> bool:
-    """Tell whether a message still says something under these changes."""
+    """Return whether a message still says something under these changes."""
     for at, part in enumerate(parts):
         text = changes.get(at, part.text)
         if part.kind in ("call", "result", "opaque"):
@@ -300,7 +300,7 @@ class _Pairing:
 
     def open_call(self, call_id: str) -> None:
         if not self.open and self.answered:
-            self.answered = set()  # A new step: ids may come again.
+            self.answered = set()  # A new step: ids may recur.
         if call_id in self.open or call_id in self.answered:
             self.faults.append(f"call id twice in one step {call_id}")
         self.open[call_id] = None

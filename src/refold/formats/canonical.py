@@ -1,7 +1,7 @@
 """The canonical form of a message, and its digest: two messages with the same digest are the same.
 
-Left out: ``cache_control``, null fields and key order. A string is one text part, no content is no content however it
-is spelled, arguments are parsed JSON. Everything else counts, also fields that did not exist when this was written. The
+It ignores ``cache_control``, null fields and key order. A string equals one text part, all spellings of empty content
+are equal, and arguments are compared as parsed JSON. Everything else counts, also fields unknown to this version. The
 canonical form is for hashing only; it is never sent.
 """
 
@@ -22,7 +22,7 @@ _ARGUMENTS_DEPTH_MAX = 100  # Arguments are a few levels down in their message.
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # orjson reads integers over 64 bits as floats, so that two ids could become one.
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
-# Longer arguments are not parsed: that takes long, lets no other thread run, and nothing in them is looked at.
+# Longer arguments are not parsed: that takes long, blocks other threads, and nothing reads their content.
 ARGUMENTS_CHARS_MAX = 4_000_000
 _LEVELS = 2  # Blocks are in a message, in a result, in a document; nothing nests further.
 # A string without an end runs to the end of the text: searching for its end again from each quote would be quadratic.
@@ -41,7 +41,7 @@ def digest_message(raw: dict[str, Any], where: str = "message") -> str:
 
 def write_canonical(raw: dict[str, Any], where: str = "message") -> bytes:
     """Return the canonical form of a provider's message as bytes."""
-    # Most messages are strings only: nothing to normalise, and no number that JSON cannot hold.
+    # Most messages hold only strings: nothing to normalise, and no number that JSON cannot represent.
     is_strings = raw.get("content") and _STRINGS.issuperset(map(type, raw.values()))
     if is_strings and _TOUCHED_KEYS.isdisjoint(raw):
         try:
@@ -179,9 +179,9 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
 
 
 def has_nan(value: object) -> bool:
-    """Tell whether a JSON value holds NaN or infinity."""
+    """Return whether a JSON value holds NaN or infinity."""
     waiting = [value]
-    for one in waiting:  # It grows meanwhile.
+    for one in waiting:  # The list grows during the loop.
         if isinstance(one, float):
             if one - one != 0:
                 return True

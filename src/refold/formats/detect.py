@@ -1,11 +1,11 @@
 """Detects the wire format of a conversation, and finds its messages in a file or request: a list, a body, or rows.
 
-Strong signs are what only one format has (a tool_use block, a tool_calls field, a function_call item); weak ones are
-what one of them prefers. Plain messages with a role and a string are OpenAI chat unless the system prompt or the tools
+Strong signs exist in one format only (a tool_use block, a tool_calls field, a function_call item); weak signs are
+merely more common in one. Plain messages with a role and a string are OpenAI chat unless the system prompt or the tools
 say otherwise. Detection never raises for a message that a format would refuse anyway.
 
 ``read_conversation`` finds the messages and the fields beside them; ``write_conversation`` puts other messages into the
-same wrapping. The object that came in is never changed, and unknown fields go through untouched.
+same wrapping. The input object is never changed, and unknown fields pass through untouched.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 framework with a ``Codec`` that converts them. A provider's SDK returns objects (pydantic models, dataclasses), and its
 users append these to their history as they are; ``read_message`` returns the JSON object that the SDK itself would
 send. An object that is not a message gets an error that names the remedy. ``Intake.give_back`` returns the prepared
-messages in the caller's terms: an unchanged message comes back as the very object.
+messages in the caller's terms: an unchanged message comes back as the identical object.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def read_intake(messages: object, codec: Codec | None = None) -> Intake:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The rest of a request beside its messages: the caller's arguments, else the fields of the body."""
+    """The parts of a request besides its messages: the caller's arguments, else the fields of the body."""
 
     system: Any = None
     tools: Any = None
@@ -303,7 +303,7 @@ def read_message(value: object, where: str = "message") -> dict[str, Any]:
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
-    """Tell whether a message is plain JSON as far as messages nest: no object of an SDK inside."""
+    """Return whether a message is plain JSON as far as messages nest: no object of an SDK inside."""
     for value in message.values():
         kind = type(value)
         if kind in _ATOMS:

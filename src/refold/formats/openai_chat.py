@@ -1,7 +1,7 @@
 """OpenAI chat completions, and compatible servers (DeepSeek, OpenRouter, LiteLLM, vLLM, Ollama).
 
 Parts are in this order: thinking fields, content, other answers (refusal, audio), calls. A tool message is one result.
-The format never moves anything between messages and never fills in a missing field.
+The format never moves content between messages and never adds a missing field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-# Where the dialects put the model's thinking; a field is removed whole.
+# The fields in which the dialects return the model's thinking; a field is removed as a whole.
 _THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 _MEDIA_TYPES = frozenset(("image_url", "input_audio", "file", "video_url", "audio_url", "image"))
 

@@ -1,8 +1,8 @@
 """Translates one chat format into the other, for a session that was started with a model of the other kind.
 
 The ledger is never translated: a session stays in the format that it began in, with its originals and edits. The
-translation is made anew for each request, every word in its order, and calls keep their results. It leaves out what
-the other side cannot read: thinking with its signature, and media without a form there, which leave a name in brackets.
+translation is made for each request, keeps every word in order and every call with its result, and omits what the other
+side cannot read: thinking with its signature, and media it has no form for, which leave a name in brackets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DATA_URL = re.compile(r"data:([\w/+.-]+);base64,(.*)", re.DOTALL)
 
 
 def can_translate(source: str, target: str) -> bool:
-    """Tell whether messages of one format can be written in another."""
+    """Return whether messages of one format can be written in another."""
     return source == target or (source, target) in _WAYS
 
 

@@ -1,8 +1,9 @@
-"""The laws a view must keep, each a small object: a name and a check that says what is wrong.
+"""The laws that a view must obey, each a small object: a name and a check that says what is wrong.
 
-``find_broken`` holds a stage to them, ``plan.check_fit`` the whole ladder to L1. A broken law is a bug of ours: it
-raises in strict mode; else the ladder refuses the edits and says so. L5 to L7, L9 and L10 live where their state is:
-handles, alignment, undo, limits and triggers have their own tests. ``plan`` says which messages are held for L11.
+``find_broken`` checks each stage, ``plan.check_fit`` checks the whole ladder against L1. A broken law is our bug: it
+raises in strict mode; otherwise the ladder refuses the edits and reports it. L5 to L7, L9 and L10 live where their
+state is: handles, alignment, undo, limits and triggers have their own tests. ``plan`` says which messages are held for
+L11.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ class Law:
 
 
 def _check_valid(before: View, after: View, stage: str) -> str:
-    """L2: the provider would accept it, or at least no less than what came in."""
+    """L2: the provider would accept it, or the stage at least added no fault to the input."""
     known = Counter(before.lens.format.find_faults(before.items))
     new = Counter(after.lens.format.find_faults(after.items)) - known
     return f"{stage} made the view invalid: {next(iter(new))}" if new else ""
 
 
 def _check_verbatim(_before: View, after: View, stage: str) -> str:
-    """L3: an item without edits is the very object that came in, and every change is an edit."""
+    """L3: an item without edits is the identical input object, and every change is an edit."""
     for item in after.items:
         if not item.edits and item.raw is not item.message.raw:
             return f"{stage} changed a message without an edit"
@@ -55,7 +56,7 @@ def _check_protected(before: View, after: View, stage: str) -> str:
 
 
 def _check_first_sight(before: View, after: View, stage: str) -> str:
-    """L11: a message that is held, because no request had it yet or because it is recent, comes out as it was."""
+    """L11: a held message, which no request contained yet or which is recent, comes out unchanged."""
     if not before.held:
         return ""
     seen = {id(item.raw) for item in after.items}

@@ -26,16 +26,16 @@ from refold.ladder.run import Climb, climb, take_edits
 from refold.stages.clamp import Clamp
 from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
 
-# How many messages tell the language of a conversation, and how many characters at each end of one.
+# The language of a conversation is detected from this many messages, and this many characters at each end of one.
 _SAMPLE, _END = 20, 400
-# The stage that may cut anything: it runs only after what is held has been released.
+# The stage that may cut anything. It runs only after held messages have been released.
 LAST_RESORT = "clamp"
-# A compression that is to save money leaves so many of the newest steps as they are.
+# A compression that is made to save money leaves this many of the newest steps unchanged.
 ECONOMIC_STEPS_KEPT = 3
-# It also keeps a person's message of so many tokens: a model can read a file again, but not what somebody pasted.
+# It also keeps a person's message of at least this size: a model can re-read a file, but not what somebody pasted.
 DOCUMENT_TOKENS = 3_000
-# New content is sent whole if it leaves one part in so many of the room, within these bounds, to everything else; in
-# a smaller room, if it leaves a line.
+# New content is sent whole if it leaves 1/REST_SHARE of the room, within these bounds, to everything else; in a small
+# room, if it leaves one line.
 REST_SHARE, REST_TOKENS_MIN, REST_TOKENS_MAX, LINE_TOKENS = 8, 160, 4_000, 60
 # Large new content raises the target, up to this share of the room; so do documents of a person, up to half of it.
 RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
@@ -45,11 +45,11 @@ RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
 class Plan:
     """The inputs of a preparation: room, counts that also trigger, and the ladder.
 
-    ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
-    change happen when it pays; the caller passes the carry of the last outcome in it. ``restored`` has
-    what offloaded results were, by the text in their place, where a client sent that text back. ``unsent`` are the
-    messages that no earlier request contained, by id: they are sent whole at least once if they fit (L11). ``check``
-    raises OutOfTime when the work has taken too long.
+    ``trigger`` is set if the decision was made elsewhere: by a person, or by a provider's overflow error. ``economics``
+    allows a change when it pays; it holds the carry of the last outcome. ``restored`` maps the placeholders of
+    offloaded results that a client sent back to the original texts. ``unsent`` are the ids of messages that no earlier
+    request contained: they are sent whole at least once if they fit (L11). ``check`` raises OutOfTime when the work has
+    taken too long.
     """
 
     budget: Budget
@@ -139,7 +139,7 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     if clamp is None or fixed + least <= goal.hard or _find_largest(view) * 2 < hard:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
-    # One part is for the newest steps. Another stays free, so that the next request does not break the prefix again.
+    # One part is for the newest steps; another stays free, so that the next request does not break the prefix again.
     free = part if goal.target < goal.hard else 0
     room = min(rest, part + min(records, hard // 4)) + free
     released = replace(view, held=frozenset())
@@ -167,15 +167,15 @@ def _raise_target(start: Climb, goal: Goal) -> int:
 
 
 def _count_untouchable(view: View) -> int:
-    """Return the tokens that no stage but clamp may take away."""
+    """Return the tokens that no stage except clamp may remove."""
     return view.fixed_tokens + sum(view.items[at].tokens for at in view.protected)
 
 
 def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset[str]:
     """Return the messages that a compression must leave as they are (L11), by id.
 
-    These are the messages that no request contained yet, unless a document's rule or a person asks for the
-    compression. A compression that is to save money also leaves the newest steps and documents alone.
+    These are the messages that no request contained yet, unless a document's rule or a person requests the compression.
+    A compression that is made to save money also leaves the newest steps and documents alone.
     """
     if not trigger.is_economic:
         return unsent
@@ -191,7 +191,7 @@ def count_documents(view: View) -> int:
 
 
 def is_document(item: Item, lens: Lens) -> bool:
-    """Tell whether an item is a long message of a person: a file or a log that nobody can read again."""
+    """Return whether an item is a long message of a person: a file or a log that nobody can read again."""
     if item.is_fold or item.tokens < DOCUMENT_TOKENS:
         return False
     return is_user_turn(item.role, item.parts) and not lens.is_observation(item.message)
@@ -222,7 +222,7 @@ def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None)
 
 
 def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
-    """Return the tokens that no stage may take away: system prompt, tools, and system messages that lead."""
+    """Return the tokens that no stage may remove: system prompt, tools, and leading system messages."""
     lead = fixed_tokens
     for item in items:
         if item.is_fold or item.role != "system":
@@ -232,7 +232,7 @@ def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
 
 
 def count_kept(items: Sequence[Item], messages: int | None, turns: int | None) -> int:
-    """Return the tokens of the newest items that a fold by count keeps: so many messages, or turns, or the more."""
+    """Return the tokens of the newest items that a fold by count keeps: messages or turns, whichever are more."""
     tokens = met = 0
     for at, item in enumerate(reversed(items)):
         if item.is_fold or (at >= (messages or 0) and met >= (turns or 0)):
@@ -243,7 +243,7 @@ def count_kept(items: Sequence[Item], messages: int | None, turns: int | None) -
 
 
 def count_head(items: Sequence[Item], fixed_tokens: int) -> int:
-    """Return the tokens before anything that a change could touch: those of the lead, and the first user message."""
+    """Return the tokens that precede any possible change: those of the lead, and the first user message."""
     head = count_lead(items, fixed_tokens)
     first = next((item for item in items if item.is_fold or item.role != "system"), None)
     return head + first.tokens if first is not None and not first.is_fold and first.message.starts_turn else head
@@ -275,7 +275,7 @@ def check_fit(view: View, budget: Budget) -> None:
 
 
 def detect_view_language(view: View) -> Language:
-    """Return the language people speak in this conversation: that of its newest user messages."""
+    """Return the language of this conversation: that of its newest user messages."""
     return detect_said(item for item in reversed(view.items) if not item.is_fold)
 
 
@@ -288,7 +288,7 @@ def detect_said(newest_first: Iterable[Item | Message]) -> Language:
 
 
 def _is_chinese(text: str) -> bool:
-    """Tell whether the first or the last line is Chinese: people write before or after what they paste."""
+    """Return whether the first or the last line is Chinese: people write before or after what they paste."""
     said = text.strip()
     ends = (said[:_END].split("\n")[0], said[-_END:].split("\n")[-1])
     return any(detect_language([line]) == "zh" for line in ends)
@@ -307,7 +307,7 @@ def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str])
 
 
 def count_unsent(items: Sequence[Item], unsent: Collection[str]) -> int:
-    """Return the tokens of the items that no request contained yet; they are looked for from the newest back."""
+    """Return the tokens of the items that no request contained yet, searching from the newest backwards."""
     tokens, left = 0, len(unsent)
     for item in reversed(items):
         if not left:

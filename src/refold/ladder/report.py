@@ -84,7 +84,7 @@ class Report:
 
 
 def edit_to_dict(edit: Edit) -> dict[str, object]:
-    """Return what a person wants to know of an edit, without the texts it hides."""
+    """Return the main fields of an edit, without the texts it hides."""
     return {
         "id": edit.id,
         "kind": edit.kind,

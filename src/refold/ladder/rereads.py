@@ -1,8 +1,8 @@
-"""The likelihood that an agent reads folded text again, by the kind of the text and its age.
+"""The likelihood that an agent re-reads folded text, by the kind of the text and its age.
 
 The table was measured on recorded sessions in November 2026 by ``benchmarks/bench_rereads.py``: of all messages of a
 kind and age, the share that an assistant message copied from (ten words in a row) within the next 20 requests. It is
-used for the estimate of what a fold costs, never for what a fold keeps or says.
+used to estimate what a fold costs, never to decide what a fold keeps or says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refold.stages.extract.actions import read_call
 
 Kind = Literal["file", "search", "output", "error", "call", "talk"]
 
-# Requests since the message came: at most so many, the last column for all older ones.
+# Upper bounds of the columns, in requests since the message came; the last column is for all older ones.
 AGES = (10, 20, 40, 80)
 TABLE: dict[Kind, tuple[float, ...]] = {
     "call": (0.43, 0.37, 0.25, 0.15, 0.02),
@@ -42,7 +42,7 @@ _PEEK_CHARS = 600
 
 
 def expect_rereads(items: Sequence[Item], removed_tokens: int, *, known: ItemKinds | None = None) -> Rereads:
-    """Return what is expected to be read again if so many tokens of the oldest content were folded.
+    """Return what is expected to be re-read if this many tokens of the oldest content were folded.
 
     ``known`` belongs to one growing list of items: with it, only new ones are classified.
     """
@@ -63,7 +63,7 @@ def expect_rereads(items: Sequence[Item], removed_tokens: int, *, known: ItemKin
 
 
 def find_chance(kind: Kind, age: int) -> float:
-    """Return how likely text of a kind is copied again within the next 20 requests, so many requests after it came."""
+    """Return how likely text of a kind and an age in requests is copied again within the next 20 requests."""
     return TABLE[kind][bisect_left(AGES, age)]
 
 
@@ -73,7 +73,7 @@ def classify_items(items: Sequence[Item]) -> Sequence[Kind | None]:
 
 
 class ItemKinds:
-    """What each item of a list holds. The list may grow, and its last item may change; another list is read anew."""
+    """What each item of a list holds. The list may grow, and its last item may change; another list starts over."""
 
     def __init__(self) -> None:
         self._items: Sequence[Item] = ()

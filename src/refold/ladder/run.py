@@ -18,7 +18,7 @@ from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
 from refold.stages.stage import FOLD, Ask, Goal, OutOfTime, Proposed, Reply, Stage, check_nothing
 
-# When the time is over, the newest messages stay as they are up to this share of the room: no record replaces the rest.
+# When time is up, the newest messages stay unchanged up to this share of the room; no record replaces the rest.
 LATE_SHARE = 0.85
 
 
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
-    """Run the stages in order until the goal is met; once the time is over, only those for *hard*, if needed."""
+    """Run the stages in order until the goal is met; once time is up, only those for *hard*, if needed."""
     edits: list[Edit] = []
     reports: list[StageReport] = []
     tokens_before = view.tokens
@@ -73,7 +73,7 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
 def take_edits(
     view: View, proposed: Sequence[Edit], stage: str, *, is_forced: bool = False, strict: bool = False
 ) -> tuple[View, StageReport]:
-    """Apply what a stage proposed, less what does not shrink (L4) or breaks a law; return the view and the report."""
+    """Apply a stage's edits, except those that do not shrink (L4) or break a law; return the view and the report."""
     if not proposed:
         return view, StageReport(stage, view.tokens, view.tokens)
     kept, rejected = _refuse_growth(view, proposed, is_forced=is_forced)

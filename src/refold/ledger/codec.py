@@ -20,7 +20,7 @@ from refold.errors import FormatError
 from refold.formats.canonical import has_nan, list_children
 
 PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-# orjson reads integers over 64 bits as floats. An expression that looks for 19 digits takes thrice the time of reading.
+# orjson reads integers over 64 bits as floats. A regular expression for 19 digits takes three times as long as reading.
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * 19
 EDIT_NUMBER_MAX = 1_000_000_000

@@ -32,7 +32,7 @@ WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATIENCE_S = 10.0  # How long to wait for a server that was reached before and may be restarting.
 _PAUSE_S = 0.1
-_INHERITED: list[Connection] = []  # Kept for ever, so that a child never closes its parent's connections.
+_INHERITED: list[Connection] = []  # Never released, so that a child never closes its parent's connections.
 _MIGRATION_LOCK = 0x7266_6C64  # "rfld": one number for all schemas of a database; migrations are rare and short.
 # Notice a server that vanished silently after a minute, not after two hours.
 _DEFAULTS = {
@@ -65,7 +65,7 @@ _NEXT_STEP = {
     "58": "the server cannot read or write its disk; see its log",
     "XX": "the server's data are damaged; stop, and see its log",
 }
-# A server that refuses a connection gives its reason only in words, mostly English. Others are quoted.
+# A server that refuses a connection states its reason only as text, mostly in English. Other texts are quoted.
 _REFUSALS = {
     "password": _NEXT_STEP["28"],
     "authentication": _NEXT_STEP["28"],
@@ -96,7 +96,7 @@ class LedgerServer:
             "search_path": f"{quote_name(schema)}, pg_catalog",
             "statement_timeout": str(int(timeout_s * 1000)),
             "lock_timeout": str(int(lock_timeout_s * 1000)),
-            # A process that was stopped during a call must not keep a session locked for ever.
+            # A process that was stopped during a call must not keep a session locked forever.
             "idle_in_transaction_session_timeout": str(int(timeout_s * 1000)),
         }
         self._connections_max = connections_max
@@ -139,7 +139,7 @@ class LedgerServer:
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[Connection]:
-        """Yield a connection that is alive, as far as can be known."""
+        """Yield a connection that is alive, as far as one can tell."""
         if self._pid != os.getpid():
             _INHERITED.extend(self._idle)
             self._finalizer.detach()
@@ -255,7 +255,7 @@ def take_living(idle: list[Connection]) -> Connection | None:
 
 
 def _is_living(db: Connection) -> bool:
-    """Return whether the server has not hung up: then there is nothing to read, because nothing was asked."""
+    """Return whether the server has not hung up: an idle connection has nothing to read."""
     if db.closed:
         return False
     with selectors.DefaultSelector() as selector, contextlib.suppress(psycopg.Error):
@@ -279,7 +279,7 @@ def is_lost(error: psycopg.Error, db: Connection | None = None) -> bool:
     """Return whether the connection is lost, so that nothing uncommitted has happened."""
     if db is not None and db.broken:
         return True
-    # Leaving the pipeline of a lost connection may raise an error of its own; the cause is in its context.
+    # Leaving the pipeline of a lost connection may raise another error; the cause is in its context.
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(_LOST):

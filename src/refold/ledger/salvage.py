@@ -58,7 +58,7 @@ _ORPHANS = {
 _DAMAGED = "damaged"
 _UNASSIGNED = "salvaged-unassigned"
 _HEADER_BYTES = 100
-# A header that says that the file was larger than so many times its size is damaged.
+# A header is damaged if it claims that the file was more than this many times larger than it is.
 _GROWTH_MAX = 64
 _KEY_BITS = 40
 _TRIES_MIN = 5_000
@@ -117,7 +117,7 @@ def _copy_file(path: Path, folder: Path, new: apsw.Connection) -> apsw.Connectio
     if not is_plausible:
         content[:_HEADER_BYTES] = _make_header(empty, len(content))
     elif len(content) < whole:
-        # A file that was cut off is refused as a whole; an empty page only costs what was on it.
+        # SQLite refuses a truncated file as a whole; an empty page only loses what was on it.
         content += bytes(whole - len(content))
     copy.write_bytes(content)
     log = path.with_name(f"{path.name}-wal")
@@ -211,12 +211,12 @@ def _read_ranges(db: apsw.Connection, select: str, keys: Sequence[str]) -> Itera
 
 
 def _list_ranges(where: str) -> Iterator[tuple[str, int, int]]:
-    """Yield ranges that hold every key, the smaller the lower: keys are counted from 1, and how far is not known."""
+    """Yield ranges that cover every key, smaller ones first: keys count from 1, and the highest is not known."""
     yield from ((where, 1 << bits >> 1, (1 << bits) - 1) for bits in range(_KEY_BITS + 1))
 
 
 def _read_orphans(db: apsw.Connection, table: str, select: str) -> Iterator[list[Any]]:
-    """Yield the rows of pages that no readable page may lead to: each page is read as if it were the whole table."""
+    """Yield the rows of pages that may be unreachable: each page is read as if it were the whole table."""
     kinds, belongs = _ORPHANS.get(table, (frozenset(), ""))
     if not kinds:
         return
@@ -243,7 +243,7 @@ def _begin_at(db: apsw.Connection, table: str, page: int) -> None:
 
 
 def _list_sessions(new: apsw.Connection, made: Salvaged) -> list[tuple[int, str]]:
-    """Return every session by key and name; one whose own row is lost gets a name of its own."""
+    """Return every session by key and name; one whose row is lost gets a new name."""
     db = SqliteDatabase(new)
     for (key,) in new.execute(
         "SELECT DISTINCT session FROM message WHERE session NOT IN (SELECT key FROM session)"
@@ -258,7 +258,7 @@ def _list_sessions(new: apsw.Connection, made: Salvaged) -> list[tuple[int, str]
 
 
 def _take_unassigned(new: apsw.Connection, digest: DigestOf, made: Salvaged) -> WholeSession | None:
-    """Return contents whose messages are lost as a session of their own. Nothing is left to check them against."""
+    """Return contents whose messages are lost as a separate session. Nothing is left to check them against."""
     sql = "SELECT key, body FROM raw WHERE key NOT IN (SELECT raw FROM message WHERE raw IS NOT NULL) ORDER BY key"
     found: list[StoredMessage] = []
     for key, body in SqliteDatabase(new).fetch_all(sql):
@@ -400,7 +400,7 @@ def _drop_edits(db: SqliteDatabase, key: int, lose: Callable[[str], None]) -> No
 
 
 def _mend_path(new: apsw.Connection, key: int, ids: Sequence[str], lose: Callable[[str], None]) -> None:
-    """Replace a path that is not one by all messages in the order of arrival."""
+    """Replace an invalid path by all messages in the order of arrival."""
     sql = "SELECT first, last FROM path WHERE session = ? ORDER BY rank"
     runs: list[Span] = [(first, last) for first, last in SqliteDatabase(new).fetch_all(sql, (key,))]
     is_sound = all(1 <= first <= last <= len(ids) for first, last in runs) and not has_overlap(runs)

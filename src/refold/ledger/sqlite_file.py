@@ -24,7 +24,7 @@ import apsw
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.sql.migrations import check_version, read_steps
 
-APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
+APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is mistaken for a ledger.
 Synchronous = Literal["off", "normal", "full", "extra"]
 
 _log = logging.getLogger("refold.ledger")
@@ -32,7 +32,7 @@ _LOG_BYTES_MAX = 64 * 1024 * 1024
 _LOG_PAGES = 1_000  # Pages in the log before a checkpoint, as in SQLite's default.
 _QUICK_WAIT_MS = 3  # Most writers finish within this time; handing the work to a thread costs more.
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-_INHERITED: list[object] = []  # Kept for ever, so that a child never closes its parent's connections.
+_INHERITED: list[object] = []  # Never released, so that a child never closes its parent's connections.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
 _EMPTY = threading.local()
@@ -247,7 +247,7 @@ class LedgerFile:
         with contextlib.suppress(OSError):
             if self.beside("-wal").exists():
                 self.beside(f"-open-{os.getpid()}").touch(mode=0o600)
-        # A file that is collected without being closed is closed all the same, and its log is gone in good order.
+        # Garbage collection closes the file too and removes its log properly, so the marker has to go with it.
         if self._finalizer is None:
             self._finalizer = weakref.finalize(self, _remove_marker, self.path)
         self._marked_by = os.getpid()

@@ -1,6 +1,6 @@
-"""Appending: find what is new in a history, settle format and model, and store it.
+"""Appending: find the new messages of a history, determine format and model, and store them.
 
-What is rendered on arrival depends on the message, the configuration and the language alone (L10). It is stored with
+Rendering on arrival depends only on the message, the configuration and the language (L10). The result is stored with
 its message in one transaction and never changes (L6). If another process appends first, the loser reads and retries.
 """
 
@@ -153,7 +153,7 @@ def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession
         if _append(keeper, session, [one.raw for one in restored], [one.digest for one in restored]):
             _settle_versions(keeper, session)
             if any(one.origin < 0 for one in restored):
-                slot.session = None  # A fold may cover these originals again: the next use reads the session anew.
+                slot.session = None  # A fold may cover these originals again: the next use reloads the session.
             return session
         slot.session = None
         yield rounds.refuse(row, because.MESSAGES_REFUSED(messages=len(raws)))
@@ -197,7 +197,7 @@ def _read_raws(keeper: Keeper, session_id: str) -> list[object]:
 def _find_row(
     keeper: Keeper, request: Request, raws: Sequence[object] | None, *, notes_room: bool = False
 ) -> SessionRow:
-    """Return the session's row with its current format and model; create the row if it does not exist."""
+    """Return the session's row with the format and model of this request; create the row if it does not exist."""
     row = keeper.ledger.read_session(request.session_id)
     if row is None:
         row = keeper.make_row(request.session_id)
@@ -226,7 +226,7 @@ def _find_row(
 
 
 def _find_room(keeper: Keeper, request: Request, row: SessionRow) -> dict[str, object]:
-    """Return window and reserve of a request if they are new; ``status`` shows them in other processes."""
+    """Return the window and reserve of a request if they changed; ``status`` shows them in other processes."""
     window = request.window or window_of(keeper.config, row.model)
     reserve = request.reserve if request.reserve is not None else keeper.config.reserve
     # Without a null at the end: where JSON has one, it is searched for NaN before it is stored.
@@ -344,7 +344,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
 
 
 def _is_alike(keeper: Keeper, session: OpenSession, request: Request) -> bool:
-    """Tell whether a request has the format and model of the session in memory, and ``follows`` its last message."""
+    """Return whether a request matches the format, the model and the last message of the session in memory."""
     row = session.row
     if request.follows is not None and request.follows != (len(session.ids), (session.digests or [""])[-1]):
         return False  # Another process appended to it: the new messages do not follow its last one.
@@ -422,13 +422,13 @@ def _find_wire(raws: Sequence[object], request: Request, model: str) -> str:
     """Return the format of a session's first messages: the named one, else the detected one."""
     if request.format is not None:
         return detect((), name=request.format).name
-    # A system prompt that is text is no sign: our own interface takes it apart from the messages.
+    # A system prompt that is plain text proves nothing: our own interface takes it as a separate argument.
     hint = "" if model_info(model or None).family == "claude" else None
     system = request.system if request.system and not isinstance(request.system, str) else hint
     return detect(raws, system=system, tools=request.tools).name
 
 
 def _differs(raws: Sequence[object], wire: str) -> bool:
-    """Tell whether new messages are in another format; plain ones read as either, depending on the system prompt."""
+    """Return whether new messages are in another format; plain ones fit either, depending on the system prompt."""
     without, beside = detect(raws).name, detect(raws, system="").name
     return without == beside and without != wire

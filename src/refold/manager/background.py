@@ -1,4 +1,4 @@
-"""Work beside the conversation: folds in the background, and storing what was prepared in memory (write-behind).
+"""Background work: folds that run while the conversation continues, and write-behind of requests prepared in memory.
 
 Between *soft* and *hard* a model writes a summary while the conversation continues. Each manager has one worker thread,
 each session at most one job. A fold is made over a snapshot and committed if the messages it covers are unchanged.
@@ -183,10 +183,10 @@ class WriteBehind:
         if len(self._queue) == 1 and self._in_thread is None:
             loop = asyncio.get_running_loop()
             if is_alone:
-                # Two iterations of the loop later the request itself has been sent.
+                # Two iterations of the loop later, the request itself has been sent.
                 loop.call_soon(loop.call_soon, self.flush)
             else:
-                # The first of them to be answered stores them all.
+                # The first request that gets its answer stores them all.
                 loop.call_later(GATHER_S, self.flush)
         return ticket
 

@@ -1,7 +1,7 @@
 """One compression: its request and result, planning it, committing it, and the notices about it.
 
-Files are written before the commit that names them and removed if it fails. Events are kept for ever (see ``forget``),
-so they contain nothing that was said, and notes are masked.
+Files are written before the commit that names them and removed if it fails. Events are kept
+forever (see ``forget``), so they quote no message, and their notes are masked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "idle",
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """The goal of a compression, and who asked for it. ``offloads_only``: run only the stages before the fold."""
+    """What a compression aims at, and who requested it. ``offloads_only``: run only the stages before the fold."""
 
     trigger: Trigger
     model: str
@@ -61,7 +61,7 @@ class BatchRequest:
 
     @property
     def must(self) -> bool:
-        """True if it may not be postponed: the view does not fit, or a person asked."""
+        """True if it cannot be postponed: the view does not fit, or a person requested it."""
         return self.is_manual or self.trigger.strength == "hard"
 
 
@@ -261,13 +261,13 @@ class Compression:
             why = because.STAGE_FAILED(detail=failure)
             keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
             return replace(self.miss(why), is_failed=True)
-        # Having nothing to compress is not an attempt: the next message is judged afresh.
+        # Having nothing to compress does not count as an attempt: the next message is decided independently.
         if FORCED in session.row.settings and not self._wish.is_manual:
             keeper.update_settings(session, {FORCED: None})
         return BatchResult("idle", reason=because.EXHAUSTED(), tokens_before=view.tokens)
 
     def commit_grown(self, view: View, outcome: Outcome) -> BatchResult:
-        """Store a result that was made over a snapshot: the session may have grown since, and nothing else."""
+        """Store a result that was computed from a snapshot: since then, the session may only have grown."""
         session, row = self._session, self._keeper.ledger.read_session(self._session.id)
         if row is None:
             return BatchResult("stale")
@@ -336,7 +336,7 @@ class Compression:
         )
 
     def _may_be_stored(self, batch_id: str) -> bool:
-        """Tell whether a failed commit may have succeeded after all: an extra file is better than a missing one."""
+        """Return whether a failed commit may have succeeded after all: an extra file is better than a missing one."""
         try:
             return any(batch.id == batch_id for batch in self._keeper.ledger.read_batches(self._session.id))
         except LedgerError:
@@ -383,7 +383,7 @@ class Compression:
         return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.thresholds).acts
 
     def miss(self, why: Reason) -> BatchResult:
-        """Return that the compression failed; the brake counts it since the last new turn, unless a person asked."""
+        """Return a failed result; unless a person requested it, the brake counts it, from the last new turn on."""
         session, wish = self._session, self._wish
         if not wish.is_manual:
             before = Brake.read(session.row.settings)
@@ -413,7 +413,7 @@ def _choose_writer(fold: Fold, wish: BatchRequest) -> Fold:
 
 
 def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) -> Flow[Reply]:
-    """Let the manager's compressor write a summary: it takes the messages and how many of them stay."""
+    """Let the manager's compressor write a summary; it gets the messages and the number of those that stay."""
     compressor = keeper.find_compressor()
     messages, kept = [*ask.archived, *ask.kept], len(ask.kept)
     result = yield Await(lambda: ask_as(summariser, lambda: compressor.compress(messages, kept)))

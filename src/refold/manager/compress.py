@@ -1,7 +1,7 @@
 """One compression of a session, under its lease: run the ladder, then commit. Whole or not at all.
 
-Whoever does not get the lease reloads the winner's result. Memory pages and summaries are written after the commit; if
-that fails, the compression stays and a warning reports it.
+A process that does not get the lease reloads the winner's result. Memory pages and summaries are written after the
+commit; if that fails, the compression stays and a warning reports it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from refold.manager.store import Keeper
 
 Result = TypeVar("Result")
-# Attempts at one change, and the pauses between them: where many replicas write, a slower one loses some rounds.
+# Attempts at one change, and the pauses between them: with many writing replicas, a slow one loses some rounds.
 ROUNDS_MAX = 40
 PAUSE_S, PAUSE_MAX_S, _GROWTH = 0.002, 0.1, 1.5
 # An explanation of a refusal names at most this many ids of a kind.
@@ -351,7 +351,7 @@ class Brake:
         return {**counted, "model": self.model, "why": self.why.to_json()}
 
     def is_on(self, model: str, attempts_max: int) -> bool:
-        """Tell whether automatic compressions are stopped for this model."""
+        """Return whether automatic compressions are stopped for this model."""
         return self.misses >= attempts_max and self.model == model
 
     def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
@@ -359,9 +359,9 @@ class Brake:
 
 
 def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
-    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9); None if not.
+    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9), else None.
 
-    A failed compression is tried again in the next turn, one that left its trigger in force when the view has grown.
+    A failed compression is retried in the next turn; one that left its trigger in force, when the view has grown.
     """
     brake = Brake.read(session.row.settings)
     if not brake.is_on(session.row.model, attempts_max):

@@ -1,7 +1,7 @@
-"""The history that a client sends: its content hashes, the session it continues, and records of ours within it.
+"""The history that a client sends: its content hashes, the session it continues, and our records within it.
 
-A client that replaces its history by the view sends our records back. Each is replaced by the messages it covers, so
-that no record is folded again and an undo shows the originals.
+A client that adopts the view as its history sends our records back. Each record is replaced by the messages it covers,
+so that no record is folded again and an undo shows the originals.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object
 
 
 def _find_by_record(ledger: Ledger, digests: Collection[str], raws: Sequence[object]) -> str | None:
-    """Return the session of a record that is among the messages."""
+    """Return the session that one of our records among the messages belongs to."""
     marked = {name for raw in raws for name in find_marks(write_json(raw))}
     for row in ledger.list_sessions(limit=SESSIONS_MAX) if marked else ():
         for edit in (stored.edit for stored in ledger.read_edits(row.id, active_only=False)):

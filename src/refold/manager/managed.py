@@ -45,7 +45,7 @@ Options = ParamSpec("Options")
 ReadAnswer = Callable[[Any], Any]
 # If a refusal states no limit, the second attempt gets this share of the refused size.
 RETRY_SHARE = 0.7
-# A late answer is looked for among so many of the newest messages.
+# A late answer is searched for among this many of the newest messages.
 LATE_MAX = 50
 
 
@@ -101,7 +101,7 @@ class ManagedSession:
         reply: ReadAnswer | None = None,
         **options: Any,
     ) -> Answer:
-        """Prepare a context and send it; if the provider refuses it as too long, shrink it and send it once more.
+        """Prepare a context and send it; if the provider refuses it as too long, shrink it and retry once.
 
         ``reply`` returns what to commit of the answer, as ``commit`` takes it; without it the caller commits.
         """
@@ -189,7 +189,7 @@ class ManagedSession:
             await self.commit_async(whole)
 
     def refuse(self, error: BaseException) -> bool:
-        """Lower the session's window if a provider refused the last context as too long; tell whether it did."""
+        """Lower the session's window if a provider refused the last context as too long; return whether it did."""
         overflow = classify(error)
         if not isinstance(overflow, ContextOverflow):
             return False
@@ -353,7 +353,7 @@ class ManagedSession:
     status_async = _in_thread(status)
 
     def _has_stored(self, reply: Mapping[str, Any]) -> bool:
-        """Tell whether an answer of chat completions is among the newest messages."""
+        """Return whether an answer of chat completions is among the newest messages."""
 
         def read(message: Any) -> Any:
             known = message if isinstance(message, Mapping) and message.get("role") == "assistant" else {}
@@ -410,7 +410,7 @@ def _keep(messages: Any) -> Any:
 
 
 def _write_schema(tool: Any, kind: str) -> dict[str, Any]:
-    """Return a tool as a provider takes it. LiteLLM takes the functions of chat completions for every provider."""
+    """Return a tool in a provider's format. LiteLLM takes functions of chat completions for every provider."""
     named, schema = {"name": tool.name, "description": tool.description}, dict(tool.schema)
     if kind == "anthropic":
         return {**named, "input_schema": schema}

@@ -75,7 +75,7 @@ class CarriedNote:
 
 
 def is_memory_due(session: OpenSession) -> bool:
-    """Tell whether notes may be added to this session now: no part of it was sent yet. Settings are not checked."""
+    """Return whether notes may be added to this session now: no part of it was sent yet. Settings are not checked."""
     if MEMORY in session.row.settings or not session.ids:
         return False
     return session.ids[0] in session.unsent and not session.row.compression_count

@@ -148,7 +148,7 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
 
 
 class HeldRequest:
-    """One request and the session that is held for it: what is decided, what is done, and what is returned."""
+    """One request with its locked session: decides, compresses if needed, and builds the result."""
 
     def __init__(self, keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> None:
         self._keeper = keeper
@@ -244,7 +244,7 @@ class HeldRequest:
         return self._session.path_version, row.edits_version, row.model, pinned, id(self._keeper.config)
 
     def _may_wait(self, decision: Decision) -> bool:
-        """Tell whether a compression may come later: there is room, no count asked for it, and a model writes it."""
+        """Return whether a compression may run later: there is room, no count requires it, and a model writes it."""
         is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
         return is_soft and self._keeper.config.background and self._keeper.asks_model(self._session.row)
 
@@ -274,7 +274,7 @@ class HeldRequest:
         self._slot.reported = waits
 
     def note_sent(self, judged: Judged, outcome: Outcome | None = None) -> int:
-        """Remember what the next request contains, for later reports and decisions; return its tokens."""
+        """Record the size of the next request for later reports and decisions; return its tokens."""
         slot, session = self._slot, self._session
         tokens = session.item_tokens + judged.fixed
         if tokens > judged.budget.soft * READ_SHARE and self._keeper.folds:
@@ -289,7 +289,7 @@ class HeldRequest:
         return tokens
 
     def _read_ahead(self) -> None:
-        """Have messages read that the next fold will read, a few with each request."""
+        """Queue messages that the next fold will need for reading ahead, a few with each request."""
         slot, session = self._slot, self._session
         if slot.read_to > len(session.items):
             slot.read_to = 0
@@ -351,13 +351,13 @@ class HeldRequest:
 
 
 def _offloads_first(keeper: Keeper) -> bool:
-    """Tell whether old results are offloaded to files before anything is folded."""
+    """Return whether old results are offloaded to files before anything is folded."""
     ladder = keeper.config.ladder
     return keeper.config.write_files and "offload" in ladder and "fold" in ladder[ladder.index("offload") :]
 
 
 def _has_freed(keeper: Keeper, made: BatchResult) -> bool:
-    """Tell whether offloading freed so much that nothing needs to be folded."""
+    """Return whether offloading freed enough that nothing needs to be folded."""
     enough = keeper.config.fold.offload_freed_min
     freed = sum(stage.tokens_freed for stage in made.outcome.stages) if made.outcome is not None else 0
     return enough is not None and freed >= enough
@@ -394,7 +394,7 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
 
 
 def name_wait(reason: Reason) -> str:
-    """Return the code to remember as reported while a change waits until it pays; empty for any other reason."""
+    """Return the code to remember while a change is postponed until it pays; empty for any other reason."""
     return reason.code if reason.is_a(because.WAIT) else ""
 
 

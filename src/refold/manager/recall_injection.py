@@ -40,7 +40,7 @@ def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_c
 
 
 def find_quiet_note(keeper: Keeper, session: OpenSession) -> Reason | None:
-    """Return the report's note if the newest message alone shows that nothing is recalled; None if unsure."""
+    """Return the report's note if the newest message alone shows that nothing will be recalled; None if unsure."""
     if keeper.config.recall.inject == "off" or not _may_be_added(session):
         return NO_REASON
     if _find_part(session.items[-1]) is None:
@@ -72,7 +72,7 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
     shown = session.lens.edited(item.message, [edit])
     if shown is None or shown.tokens - item.tokens > tokens_free:
         return because.RECALL_NOTHING(because=because.RECALL_NO_ROOM(because=injection.reason))
-    # The edit's reason names words of the message and is erased with it; an event stays for ever, so it names none.
+    # The edit's reason quotes words of the message and is erased with it; an event stays forever, so it quotes none.
     handles = [one.handle for one in injection.snippets]
     fields = {"reason": because.RECALLED().to_json(), "handles": handles, "tokens": injection.tokens, "edit": edit.id}
     is_stored = _store(keeper, session, edit, Event("recalled", keeper.clock(), fields))
@@ -82,7 +82,7 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
 
 
 def _may_be_added(session: OpenSession) -> bool:
-    """Tell whether the last item is an unchanged message of a person, and something is out of view."""
+    """Return whether the last item is an unchanged message of a person, and some messages are out of view."""
     if not session.items or len(session.messages) == len(session.ids):
         return False
     last = session.items[-1]
@@ -135,7 +135,7 @@ def _store(keeper: Keeper, session: OpenSession, edit: Edit, event: Event) -> bo
 
 
 def leave_out_recalled(view: View) -> View:
-    """Return the view as if nothing had been recalled."""
+    """Return the view without recalled text."""
     said = [edit for edit in view.edits if edit.stage != RECALL]
     if len(said) == len(view.edits):
         return view
@@ -175,7 +175,7 @@ def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
 
 
 class RecallAccess:
-    """The recall index of one manager, beside the ledger's file: opened when it is first used."""
+    """The recall index of one manager, next to the ledger's file, opened when it is first used."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

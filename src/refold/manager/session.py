@@ -83,7 +83,8 @@ class Reported:
 class StoredCarry:
     """Inputs of a decision besides the view, stored with a usage report, so that other processes decide alike.
 
-    They are the carry, how many messages were sent, when, and the tokens beside them (0 if an older version wrote it).
+    They are the carry, the number of messages sent, the time, and the tokens of the system prompt and the tools (0 if
+    an older version wrote it).
     """
 
     carry: Carry
@@ -102,7 +103,7 @@ class StoredCarry:
         return cls(carry, int(messages), float(prepared_at), *map(int, fixed))
 
     def is_newer(self, prepared_at: float) -> bool:
-        """Tell whether this is of a later request than the one prepared at that time; times are stored rounded."""
+        """Return whether this belongs to a later request than the one prepared then; stored times are rounded."""
         return self.prepared_at > prepared_at + 0.001
 
     def to_settings(self) -> list[object]:
@@ -113,7 +114,7 @@ class StoredCarry:
 
 
 def is_refused(settings: Mapping[str, object]) -> bool:
-    """Tell whether the provider refused the last request as too long, and nothing was compressed since."""
+    """Return whether the provider refused the last request as too long, and nothing was compressed since."""
     return read_reason(settings.get(FORCED)).is_a(because.OVERFLOW)
 
 
@@ -127,7 +128,7 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
 
 
 def _are_figures(stored: list[Any]) -> bool:
-    """Tell whether stored values are plain figures. An imported file may contain anything, NaN and infinity too."""
+    """Return whether stored values are plain numbers. An imported file may contain anything, even NaN and infinity."""
     if not stored or not _FIGURES.issuperset(map(type, stored)):
         return not stored
     # The extremes miss NaN, the sum does not.
@@ -218,7 +219,7 @@ class OpenSession:
         return _hash_edits(self.batch_edits)
 
     def is_current(self, row: SessionRow) -> bool:
-        """Tell whether messages and edits are unchanged since this was loaded, and all are stored."""
+        """Return whether messages and edits are unchanged since this was loaded, and all are stored."""
         return not self.is_ahead and (row.path_version, row.edits_version, row.wire) == (
             self.path_version,
             self.row.edits_version,
@@ -266,7 +267,7 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
         self.spoken += item.role != "system"
-        # What an undo brought back stays like a document: no fold to save money takes it.
+        # Messages that an undo restored count as documents: they are not folded to save money.
         is_back = bool(self.undone) and not item.is_fold and item.message.id in self.undone
         self.document_tokens += item.tokens if is_back or is_document(item, self.lens) else 0
 
@@ -295,7 +296,7 @@ class OpenSession:
         return self.language[1]
 
     def has_turn_since(self, count: int) -> bool:
-        """Tell whether a user spoke after the path had ``count`` messages: O(new)."""
+        """Return whether a user wrote after the path had ``count`` messages: O(new)."""
         for item, place in zip(reversed(self.items), reversed(self.places), strict=True):
             if 0 <= place < count or item.is_fold:
                 return False
@@ -350,7 +351,7 @@ class OpenSession:
 
 
 def hollow(message: Message) -> Message:
-    """Return a message without its content: enough to locate it."""
+    """Return a message without its content, which is enough to locate it."""
     return Message(None, message.role, (), message.digest, message.id)
 
 
@@ -425,7 +426,7 @@ def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[st
 
 
 def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens | None = None) -> Message:
-    """Return a stored message as it came in, with the id it was stored under."""
+    """Return a stored message in its original form, with the id it was stored under."""
     form = lens.format if lens is not None else format_of(row)
     stub = _stubs_of(row).get(stored.id)
     if stored.is_forgotten:

@@ -101,7 +101,7 @@ class SessionStatus:
 
 
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
-    """Return how full a session is, for its last model or for ``beside``: model, system prompt and tools to come."""
+    """Return how full a session is, with the model, system prompt and tools of the last request or of ``beside``."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
@@ -159,7 +159,7 @@ def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
 
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:
-    """Return the language that the people of a session speak; English if nobody has spoken yet."""
+    """Return the language that people write in a session; English if nobody has written yet."""
     slot = keeper.hold_now(session_id)
     if slot is None:
         # The session is in use, and its user may be waiting for us: read the ledger instead.

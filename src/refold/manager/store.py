@@ -88,7 +88,7 @@ class Slot:
 
 
 class Keeper:
-    """The state that all flows of one manager share: settings, ledger, loaded sessions, listeners, recall."""
+    """State shared by all flows of one manager: settings, ledger, loaded sessions, listeners, recall."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Keeper:
             slot.tokens = tokens
             if not self._is_crowded():
                 return
-            # The newest stays, however large it is: its next request is imminent.
+            # Keep the newest one, however large: its next request will come soon.
             for session_id in [key for key, one in self._slots.items() if not one.users][:-1]:
                 self._close_slot(session_id)
                 if not self._is_crowded():
@@ -286,7 +286,7 @@ class Keeper:
             window, reserve = read_window(row.settings, model)
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
-        # In this order: ``configure`` sets the budgets last, so no budget of old settings is kept among the new.
+        # The order matters: ``configure`` sets the budgets last, so no budget of old settings ends up in the new cache.
         budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve)
         budget = budgets.get(key)
         if budget is None:
@@ -326,7 +326,7 @@ class Keeper:
         ]
 
     def asks_model(self, row: SessionRow) -> bool:
-        """Tell whether folding a session asks a model, which takes a while."""
+        """Return whether folding a session asks a model, which takes a while."""
         stages = self.find_summariser(row).settle().stages()
         return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in stages)
 

@@ -314,7 +314,7 @@ def _find_unreadable(workspace: Path) -> list[str]:
 
 
 def _scrub_settings(row: SessionRow, words: Words) -> dict[str, object]:
-    """Return the changes of settings that hold sentences."""
+    """Return the changed settings among those that hold sentences."""
     held = {name: row.settings.get(name) for name in _SENTENCES}
     changed = {name: words.take_out(value) for name, value in held.items()}
     # A person chose the title: no title is better than a meaningless one.

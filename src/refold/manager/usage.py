@@ -162,7 +162,7 @@ def read_usage(reported: object) -> dict[str, int]:
     details = next((fields[name] for name in _DETAILS if fields.get(name)), None)
     if details is not None and not isinstance(details, Mapping):
         details = getattr(details, "__dict__", {})
-    # Anthropic counts cached tokens apart from the input; all others count them in.
+    # Anthropic reports cached tokens separately from the input; all others include them.
     apart = read + write if "prompt_tokens" not in fields else 0
     return {
         "input_tokens": _find_figure(fields, _INPUT) + apart,
@@ -293,8 +293,8 @@ class Freed:
             named = event.fields.get("edits")
             freed = sum(freed_by.get(str(edit_id), 0) for edit_id in (named if isinstance(named, list) else ()))
             steps.append((event.created_at, freed if event.kind == "redone" else -freed))
-        # When a message left the path is not known. What was made on it counts until the next compression, which
-        # found the view without it.
+        # It is not known when a message left the path. Edits of it count until the next compression, whose view did
+        # not contain it.
         gone = {one.edit.id for one in edits if one.is_active and not path.issuperset(one.edit.covers)}
         ends = [*(one.created_at for one in batches[1:]), inf]
         for one, end in zip(batches, ends, strict=False):

@@ -32,7 +32,7 @@ from refold.recall.words import WordSieve, find_relative_days, piece_words, quer
 # Tuned on one half of the recorded questions, reported on the other: benchmarks/bench_recall.py.
 SATURATION = 1.2
 LENGTH_SHARE = 0.3
-# Without this limit, a passage of a tool output would not count at all among very short messages.
+# Without this limit, a passage of tool output would score nothing among very short messages.
 LENGTH_MAX = 4.0
 AFTER_FIRST = 0.75
 AFTER_FADE = 0.9
@@ -281,7 +281,7 @@ def holds_any(
     *,
     read_pending: Callable[[Mark | None, Iterable[str]], Pending],
 ) -> bool:
-    """Tell whether the index, or a hidden message that it does not hold yet, has one of these words."""
+    """Return whether the index, or a hidden message that it does not hold yet, has one of these words."""
     with index.file.read() as db:
         mark = index_file.find_mark(db, session_id)
         if mark is not None and index_file.holds_word(db, mark, words):

@@ -135,7 +135,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One passage of an original. ``beside`` are words that are not in its text: those of its name and its day."""
+    """One passage of an original. ``beside`` are words besides its text: the message's name and its day."""
 
     start: int
     stop: int
@@ -154,7 +154,7 @@ _Pieces = list[tuple[Piece, list[str]]]
 
 
 class RecallIndex:
-    """The words of every session, in one file of its own. Safe to share between threads and processes."""
+    """The words of every session, in a separate file. Safe to share between threads and processes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.file = IndexFile(path)

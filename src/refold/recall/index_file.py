@@ -1,9 +1,9 @@
 """The file of the index: its tables, its rows, and one transaction per change.
 
-It is derived: deleting it loses nothing, and a damaged one is replaced. It lies beside the ledger's file, so that
-indexing never delays an append, and works the same beside a ledger on another machine. A file with another layout, or
+The index is derived: deleting it loses nothing, and a damaged one is replaced. It is a separate file, so that indexing
+never delays an append, and works the same for a ledger on another machine. A file with another layout, or
 made with another definition of a word, is cleared. A place numbers a session's passages in order; the key of its row is
-the session's number and the place. Notes, that is summaries and facts, have places of their own, far behind.
+the session's number and the place. Notes, which are summaries and facts, have places far behind those of passages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAYOUT = 3
 # Words in one query; FTS5 limits the depth of an expression.
 _TERMS_MAX = 100
 
-# The words of a session begin with its number: a query reads the lists of its own session and no other's.
+# The words of a session begin with its number: a query reads only the lists of its own session.
 # detail=none: which passage holds a word is all that is kept. secure-delete: what is taken out is gone from the file.
 _SCHEMA = """
 CREATE TABLE indexed (
@@ -216,7 +216,7 @@ def find_places(db: apsw.Connection, mark: Mark, word: str) -> list[int]:
 
 
 def holds_word(db: apsw.Connection, mark: Mark, words: Sequence[str]) -> bool:
-    """Tell whether a session has one of these words: one statement for many words."""
+    """Return whether a session has one of these words: one statement for many words."""
     sql = "SELECT 1 FROM word WHERE word MATCH ? LIMIT 1"
     terms = [f'"{mark.prefix}{word}"' for word in words]
     some = (" OR ".join(terms[at : at + _TERMS_MAX]) for at in range(0, len(terms), _TERMS_MAX))

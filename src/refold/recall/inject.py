@@ -20,7 +20,7 @@ from refold.recall.search import Recalled
 from refold.recall.words import STOP_WORDS, find_words, query_words, value_words
 from refold.stages.extract.layout import CLOSES, OPENS, neutralise
 
-# Scores are shares of the message's words. Tuned on the tests' conversations: better too quiet than too loud.
+# Scores are shares of the message's words. Tuned on the tests' conversations: rather too few snippets than too many.
 SCORE_CUED = 0.3
 SCORE_VALUE = 0.25
 SCORE_ASKED = 0.5

@@ -1,4 +1,4 @@
-"""Recall: one object beside a ledger that finds what left the view, pages through it, and keeps the index up to date.
+"""Recall: finds messages that left the view, pages through them, and keeps the index of a ledger up to date.
 
 A search covers everything that is stored. Nothing here writes to the ledger, and a shortened result always says so.
 
@@ -45,7 +45,7 @@ _Given = ParamSpec("_Given")
 
 
 def _with_sound_index(method: Callable[_Given, _Work]) -> Callable[_Given, _Work]:
-    """Make a method try once more if it found the index damaged: an empty one has replaced it."""
+    """Make a method retry once if it found the index damaged: an empty one has replaced it."""
 
     @wraps(method)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Work:
@@ -109,11 +109,11 @@ class Recall:
         return fit_texts(found[:wanted], room, self.count_text, list(query_words(query)))
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> OriginalPage:
-        """Return a page of the exact original behind a handle; HandleUnknown ends the search."""
+        """Return a page of the exact original behind a handle; raise HandleUnknown if there is none."""
         return expand_handle(self.ledger, self._need(session_id), handle, offset, limit=limit)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
-        """Return the facts of a session, newest last; superseded ones too with ``with_history``."""
+        """Return the facts of a session, newest last; with ``with_history`` also superseded ones."""
         stored = [] if session_id is None else [self._need(session_id)]
         return collect_facts(self.ledger, stored[0] if stored else None, with_history=with_history)
 
@@ -175,7 +175,7 @@ class Recall:
         pause = None if messages_max is None else _yield_to_others
         done = self.index.catch_up(self.ledger, session, messages_max, pause=pause)
         if done.is_done and done.mark.edits_version != session.edits_version:
-            # Another replica, with an index of its own, may have forgotten messages: remove their words here too.
+            # Another replica, which has a separate index, may have forgotten messages: remove their words here too.
             gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
             if gone:
                 self.index.purge_messages(session.id, gone)

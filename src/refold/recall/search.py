@@ -84,7 +84,7 @@ class SessionSearch:
         return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
 
     def may_find(self, words: Sequence[str]) -> bool:
-        """Tell whether a search can find one of these words: a few lookups instead of a ranking."""
+        """Return whether a search can find one of these words: a few lookups instead of a ranking."""
         allowed = self._allowed or frozenset()
         return holds_any(self._index, self._row.id, words, allowed, read_pending=self._read_pending)
 

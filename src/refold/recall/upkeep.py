@@ -25,7 +25,7 @@ WAITING_MAX = 1_000
 _PAUSE_S = 0.01
 # Reading begins when a session has used this share of the tokens at which it is compressed.
 READ_SHARE = 0.5
-# So many new messages are read together, and at most so many in one go: older ones are made up for little by little.
+# New messages are read at least this many at a time, and at most that many: a backlog is read little by little.
 READ_MIN, READ_MAX = 8, 24
 
 
@@ -51,7 +51,7 @@ class SessionQueue(ABC, Generic[Job]):
         """Do a job, or a part of it; False puts it back to the end of the queue."""
 
     def is_busy(self, session_id: str | None = None) -> bool:
-        """Tell whether work for a session, or for any, is in progress or waiting."""
+        """Return whether work for a session, or for any, is in progress or waiting."""
         with self._guard:
             return self._is_working() if session_id is None else self._has(session_id)
 

@@ -1,6 +1,6 @@
 """Vectors of passages: made by an embedder, stored as one byte per dimension, compared by sqlite-vec if installed.
 
-They follow the index by a watermark of their own, which restarts when the model changes. The newest passages of a
+They follow the index by a separate watermark, which restarts when the model changes. The newest passages of a
 session are scanned up to a limit; older ones are compared where the words point at them. Without an embedder, words
 alone answer.
 """

@@ -99,7 +99,7 @@ def _cut_plural(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
 
 
-# The stems of common words carry little meaning, except for those that are words of their own ("Sam", "Don", minutes)
+# The stems of common words carry little meaning, except for those that are words themselves ("Sam", "Don", minutes)
 # or proved useful: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
 _TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
 FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
@@ -172,7 +172,7 @@ _LETTERS = rf"[^\W{_UNSPACED}]"
 _RUN = lazy_regex(
     rf"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTERS}+(?:(?:[.:/\\@+#%~'’-]{{1,3}}|,(?=\d)){_LETTERS}+)*)|(?P<symbol>[{_SYMBOLS}])"
 )
-# A pair with one of these crosses a word border, or is no word.
+# A pair with one of these crosses a word border or is not a word.
 _STOP_CHARACTERS = frozenset("的是了吗呢么吧啊")
 _STOP_PAIRS = frozenset(
     re.findall(r"\w+", "多少 哪个 哪些 哪里 怎样 之前 刚才 上次 我们 你们 他们 请问 可以 一下 这个 那个 没有 记得")
@@ -266,7 +266,7 @@ class WordSieve:
     def __init__(self, words: Iterable[str]) -> None:
         self.wanted = frozenset(words)
         self._wants_dates = any(word[0] == "@" for word in self.wanted)
-        # A stem is the head of every form of its word, but for its last letters and for irregular forms.
+        # Every form of a word begins with its stem, except for the last letters and for irregular forms.
         heads = {form[: max(2, min(len(form) - 2, 5))] for word in self.wanted for form in (word, *list_forms(word))}
         # Marks that are left out of a word may be in its head.
         self._head = re.compile("|".join(("[,'\\\\]", *map(re.escape, sorted(heads)))), re.I)
@@ -350,7 +350,7 @@ def _split(compound: str) -> tuple[str, ...]:
     lowered = compound.lower().replace("\\", "/")
     parts = [lowered]
     if len(lowered) > 2:
-        # path:12, host/path, user@host, key:value: each piece between the joints is a name of its own.
+        # path:12, host/path, user@host, key:value: each piece between the joints is a separate name.
         parts += (segments := _JOINT.split(lowered))
         parts += (component for segment in segments if "/" in segment for component in segment.split("/"))
     for part in parts:

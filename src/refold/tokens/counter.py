@@ -1,11 +1,11 @@
 """Counters: how many tokens a text, a message or a set of tools has for a model; and how counts compare with usage.
 
 Every count goes through a ``Counter``; reports show its name beside every figure. A counter keeps nothing of what it
-counted: the owner of a message keeps its count. Counting never fails: a provider's message that no format accepts
-counts as the JSON it is.
+counted: the owner of a message keeps its count. Counting never fails: a message that no format accepts is counted as
+its JSON text.
 
-A ``Calibration`` is a frozen value: ``observe`` returns a new one. It never changes an earlier count, so that a counted
-message stays counted; it says how far counts were off (``factor_for``) and how far they may still be off
+A ``Calibration`` is a frozen value: ``observe`` returns a new one. It never changes an earlier count; it says how
+far counts were off (``factor_for``) and how far they may still be off
 (``margin_for``). Its memory is bounded, and an impossible report changes nothing.
 """
 
@@ -86,7 +86,7 @@ class Counter:
         count = self._roles.get(role)
         if count is None:
             count = self._count(role)
-            if len(self._roles) < 16:  # There are four roles; invented ones must not fill the memory.
+            if len(self._roles) < 16:  # There are four roles; made-up ones must not fill the memory.
                 self._roles[role] = count
         return count
 
@@ -110,7 +110,7 @@ class Counter:
 
 
 def _count_sealed(payload: object) -> int:
-    """Return about how many tokens thinking has that only the provider can read; 0 where it is open."""
+    """Return the approximate tokens of thinking that only the provider can read; 0 if it is plain text."""
     if not isinstance(payload, Mapping):
         return 0
     sealed = payload.get("data", payload.get("encrypted_content"))

@@ -113,7 +113,7 @@ _ONE_PIECE = tuple(re.compile(pattern) for pattern in (r"[a-z]+", r"[A-Z]+", r"[
 
 
 class _SeamError(Exception):
-    """It could not be shown that the two sides of a cut fit: the text is counted whole."""
+    """The two sides of a cut could not be proved to fit, so the text is counted as a whole."""
 
 
 def count_giant(text: str, tokenizer: Vocabulary, encode: Encode) -> int:

@@ -144,7 +144,7 @@ def decode_head(data: str) -> bytes:
 
 
 def read_size(head: bytes) -> Size | None:
-    """Return width and height from the first bytes of a PNG, GIF, WebP or JPEG; None if they do not tell."""
+    """Return width and height from the first bytes of a PNG, GIF, WebP or JPEG; None if they are not in there."""
     size = _read_size(head)
     return size if size is not None and size.width > 0 and size.height > 0 else None
 

@@ -1,8 +1,8 @@
 """A table of models: window, tokenizer, cache rules, prices.
 
-A model is found by the longest row its name begins with; provider prefixes, dates and suffixes do not matter, and a
-version that is not in the table never passes for an older one. An unknown model is not an error: it gets a window of
-128k and ``is_known=False``, so that a report can say so.
+A model matches the longest row that its name begins with; provider prefixes, dates and suffixes do not matter, and a
+version that is not in the table is never mistaken for an older one. An unknown model is not an error: it gets a window
+of 128k and ``is_known=False``, so that a report can say so.
 """
 
 from __future__ import annotations

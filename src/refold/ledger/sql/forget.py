@@ -1,9 +1,10 @@
 """Erasing the content of messages and everything made from it. Hashes stay, so the chain still verifies.
 
 Erased are: the raw bytes of the messages and of all with the same content; every edit that covers one of them, and
-edits made from those; the facts of both; and the messages' words in events and reasons. We write events, reasons and
-titles, but they may quote: a text that shares a word with the forgotten messages is replaced whole, because losing a
-note is better than keeping a secret. Figures, times, ids and file names stay, so that bills and logs still add up.
+edits made from those; the facts of both; and the messages' words in events and reasons. refold writes events, reasons
+and titles itself, but they may quote messages: a text that shares a word with the forgotten ones is replaced as a
+whole, because losing a note is better than keeping a secret. Figures, times, ids and file names stay, so that bills and
+logs still add up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAMES = frozenset(
         "type", "id", "call_id", "tool_call_id",
     }
 )  # fmt: skip
-# Words of our own sentences. They reveal nothing about a message that also uses them.
+# Words that our own sentences use. They reveal nothing about a message that uses them too.
 _OURS = frozenset(
     {
         "the", "and", "for", "was", "not", "were", "are", "has", "had", "that", "this", "with", "from", "than", "then",

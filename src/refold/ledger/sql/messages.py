@@ -82,7 +82,7 @@ def extend_path(db: Database, found: StoredSession, messages: Sequence[StoredMes
 
 
 def follows(messages: Sequence[StoredMessage], tail: bytes | None) -> bool:
-    """Tell whether messages follow the last one of a path; two writers may count to the same version."""
+    """Return whether messages follow the last one of a path; two writers may count to the same version."""
     return not messages or from_hex(messages[0].parent) == (tail or b"")
 
 
