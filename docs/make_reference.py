@@ -20,6 +20,14 @@ MODULES = {
     "refold.tuning": "Better settings from stored sessions.",
     "refold.plugins": "Stages and summarisers of your own.",
 }
+# The names of modules that have no ``__all__``.
+LISTED = {
+    "refold.tuning": ("KNOBS", "Figures", "Knob", "Tuning", "TuningStep", "apply", "propose", "read_stored", "watch"),
+    "refold.plugins": (
+        *("PREFIX", "GuardedStage", "Plugin", "find_plugins", "load_summariser", "make_stage"),
+        *("register_stage", "register_summariser", "unregister"),
+    ),
+}
 PAGE = Path(__file__).parent / "reference" / "names.md"
 _CODE = re.compile(r"``([^`]+)``")
 
@@ -30,7 +38,7 @@ def write_page() -> str:
     for module, means in MODULES.items():
         lines += ["", f"## {module}", "", means]
         loaded = importlib.import_module(module)
-        for name in sorted(loaded.__all__, key=str.lower):
+        for name in sorted(LISTED.get(module) or loaded.__all__, key=str.lower):
             if not name.startswith("__"):
                 lines += _write_name(name, getattr(loaded, name))
     return "\n".join(lines) + "\n"
