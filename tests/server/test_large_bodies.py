@@ -66,7 +66,7 @@ def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(lar
     assert answer.status_code == 200, answer.text
     before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
     assert after < 20_000 < before
-    assert rig.application.preparer._workers.started >= 1
+    assert rig.application.preparer.workers.started >= 1
     assert rig.manager.ledger.read_session(name).messages == len(messages)
     key = "input" if wire == "openai-responses" else "messages"
     first = json.loads(rig.provider.requests[-1].body)[key]
@@ -130,7 +130,7 @@ def test_the_gateway_answers_others_while_a_large_body_is_read(large):
     rig = large
     body = make_body("openai-chat", make_large())
     rig.post("openai-chat", body)
-    (process,) = rig.application.preparer._workers._all
+    (process,) = rig.application.preparer.workers._all
     os.kill(process._process.pid, signal.SIGSTOP)
     statuses = []
     thread = threading.Thread(target=lambda: statuses.append(rig.post("openai-chat", body).status_code))
@@ -149,14 +149,14 @@ def test_the_gateway_answers_others_while_a_large_body_is_read(large):
 def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(start, monkeypatch):
     rig = start(config=SMALL, window=20_000, settings=LARGE)
     rig.post("openai-chat", make_body("openai-chat", make_large()))
-    (process,) = rig.application.preparer._workers._all
+    (process,) = rig.application.preparer.workers._all
     os.kill(process._process.pid, signal.SIGSTOP)  # It no longer answers; not even the body is taken from it.
     monkeypatch.setattr(worker, "READ_S_MAX", 0.2)
     answer = rig.post("openai-chat", make_body("openai-chat", make_large()))
     assert answer.status_code == 200
     assert answer.headers["x-refold-reason"] == "compressed-in-memory; error=timeout"
     assert len(rig.provider.requests[-1].body) < LARGE_BYTES
-    assert rig.application.preparer._workers.started == 2
+    assert rig.application.preparer.workers.started == 2
 
 
 def test_where_no_process_can_be_started_a_large_request_is_trimmed_and_not_failed(start, monkeypatch):
@@ -303,7 +303,7 @@ def test_a_request_that_cannot_be_compressed_is_trimmed_beside_the_event_loop(st
 def test_small_dialogs_start_no_process(start):
     rig = start()
     assert rig.post("openai-chat", make_body("openai-chat", make_dialog(3))).status_code == 200
-    assert rig.application.preparer._workers.started == 0
+    assert rig.application.preparer.workers.started == 0
 
 
 @pytest.mark.slow
@@ -313,7 +313,7 @@ def test_a_large_request_of_the_sidecar_is_compressed_in_a_worker_process(start)
     wish = {"model": "gpt-4o", "messages": messages, "session_id": "mine"}
     answer = rig.http.post("/v1/compress", json=wish, timeout=120)
     assert answer.status_code == 200, answer.text[:300]
-    assert rig.application.preparer._workers.started == 1
+    assert rig.application.preparer.workers.started == 1
     made = answer.json()
     assert made["tokens_after"] < 20_000 < made["tokens_before"]
     assert made["messages"][-1]["content"].startswith("what was question 4?")

@@ -20,9 +20,10 @@ from refold.agent.tools import INTERRUPTED, AgentLimits, Approve, Runner, Tool, 
 from refold.errors import ConfigError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
+from refold.formats.streamed import ToolCall
 from refold.ledger.codec import load_json
 from refold.llm.choose import name_conversation, store_place
-from refold.llm.port import ChatModel, ChatReply, ToolCall, ToolResult, clean_text
+from refold.llm.port import ChatModel, ChatReply, ToolResult, clean_text
 from refold.manager import ContextCompressionManager
 
 Callback = Callable[[events.AgentEvent], object]

@@ -26,7 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from refold.agent.events import AgentEvent, ToolFinished, ToolStarted
 from refold.conversation.reason import Language, detect_language
 from refold.errors import ConfigError, RefoldError
-from refold.llm.port import ToolCall, ToolResult, clean_text
+from refold.formats.streamed import ToolCall
+from refold.llm.port import ToolResult, clean_text
 from refold.manager.flow import run_blocking
 
 ARGUMENT_CHARS_MAX = 1_000_000

@@ -30,6 +30,15 @@ class Delta:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call as the model wrote it; ``arguments`` is text and may be invalid JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class StreamedAnswer(ABC):
     """One answer. ``usage`` is the provider's own object, merged from its pieces; ``error_text`` is an error in it.
 
@@ -64,6 +73,11 @@ class StreamedAnswer(ABC):
     def message(self) -> Raw:
         """The answer so far, in the provider's format."""
 
+    @property
+    @abstractmethod
+    def calls(self) -> list[ToolCall]:
+        """The tool calls so far."""
+
     def _add_figures(self, payload: Mapping[str, Any], code: str = "code") -> None:
         """Read usage and error; later figures win, absent ones stay."""
         self.usage |= {name: value for name, value in _object(payload.get("usage")).items() if value is not None}
@@ -87,12 +101,13 @@ class ChatAnswer(StreamedAnswer):
         return {name: "".join(pieces) for name, pieces in self._texts.items()}
 
     @property
-    def calls(self) -> list[Raw]:
-        return [self._calls[at] for at in sorted(self._calls)]
+    def calls(self) -> list[ToolCall]:
+        made = [self._calls[at] for at in sorted(self._calls)]
+        return [ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in made]
 
     @property
     def message(self) -> Raw:
-        calls = {"tool_calls": self.calls} if self._calls else {}
+        calls = {"tool_calls": [self._calls[at] for at in sorted(self._calls)]} if self._calls else {}
         return {"role": "assistant", "content": None, **self.texts, **calls}
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
@@ -149,11 +164,18 @@ class BlockAnswer(StreamedAnswer):
         blocks = [{**one, "input": read_arguments(written)} if written else one for one, written in self.list_blocks()]
         return {"role": "assistant", "content": blocks}
 
+    @property
+    def calls(self) -> list[ToolCall]:
+        made = [(one, written) for one, written in self.list_blocks() if one.get("type") == "tool_use"]
+        return [ToolCall(str(one.get("id")), str(one.get("name")), written) for one, written in made]
+
     def list_blocks(self) -> Iterator[tuple[Raw, str]]:
-        """Yield the blocks so far, each with the JSON of its input if that arrived in pieces."""
+        """Yield the blocks so far, each with the JSON of its input if it is a call."""
         for at in sorted(self._blocks):
             *texts, written = ("".join(self._pieces.get((at, name), ())) for name in _PIECES)
             block = self._blocks[at]
+            if block.get("type") == "tool_use" and not written:
+                written = json.dumps(block.get("input") or {}, ensure_ascii=False)
             added = {name: (block.get(name) or "") + text for name, text in zip(_PIECES, texts, strict=False) if text}
             yield {**block, **added}, written
 
@@ -199,6 +221,11 @@ class ResponseAnswer(StreamedAnswer):
     def message(self) -> Raw:
         return self._response
 
+    @property
+    def calls(self) -> list[ToolCall]:
+        made = [one for one in list_objects(self._response.get("output")) if one.get("type") == "function_call"]
+        return [ToolCall(str(one.get("call_id")), str(one.get("name")), str(one.get("arguments"))) for one in made]
+
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
         if event.get("type") in RESPONSE_ENDS:
             self.add_whole(_object(event.get("response")))
@@ -226,11 +253,10 @@ def list_objects(value: object) -> list[Raw]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def read_arguments(given: object, default: Raw | None = None) -> Raw:
-    """Return the arguments of a call, given as JSON or parsed; the default (empty) if they are not an object."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            given = None
+def read_arguments(written: str, default: Raw | None = None) -> Raw:
+    """Return the arguments of a call; the default (empty) if they are not a JSON object."""
+    try:
+        given = json.loads(written)
+    except (ValueError, RecursionError):
+        given = None
     return given if isinstance(given, dict) else default or {}

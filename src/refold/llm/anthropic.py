@@ -5,14 +5,13 @@ Chats ask for prompt caching with every request: a session's prefix is stable, s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from refold.formats.streamed import BlockAnswer, read_arguments
-from refold.llm.client import NO_KEY, AnthropicWriting, ProviderClient, make_http_client
-from refold.llm.port import ChatReply, ChatRequest, ToolCall, name_reason
+from refold.llm.client import AnthropicWriting, ProviderClient
+from refold.llm.port import ChatReply, ChatRequest, name_reason
 
 URL = "https://api.anthropic.com"
 OUTPUT_TOKENS = 8_000
@@ -28,16 +27,13 @@ class AnthropicModel(AnthropicWriting, ProviderClient[BlockAnswer]):
     wire: str = field(default="anthropic", init=False)
 
     library: ClassVar[str] = "anthropic"
+    client: ClassVar[str] = "AsyncAnthropic"
+    resource: ClassVar[str] = "messages"
     limits_output: ClassVar[bool] = True
 
-    def _make_client(self, library: Any, timeout: Any) -> Any:
-        return library.AsyncAnthropic(
-            api_key=self.key or NO_KEY,
-            base_url=self.url.rstrip("/").removesuffix("/v1"),
-            timeout=timeout,
-            max_retries=0,
-            http_client=make_http_client(library),
-        )
+    @property
+    def _base_url(self) -> str:
+        return self.url.rstrip("/").removesuffix("/v1")
 
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -64,9 +60,6 @@ class AnthropicModel(AnthropicWriting, ProviderClient[BlockAnswer]):
         optional = {_CACHE: _CACHE, "extra_body": _TEMPERATURE}
         return next((name for sent, name in optional.items() if sent in body and name in str(error)), "")
 
-    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
-        return await client.messages.create(**body)
-
     def _make_answer(self) -> BlockAnswer:
         return BlockAnswer()
 
@@ -75,13 +68,10 @@ class AnthropicModel(AnthropicWriting, ProviderClient[BlockAnswer]):
             raise TypeError("content is not a list of blocks")
 
     def _write_reply(self, answer: BlockAnswer) -> ChatReply:
-        calls: list[ToolCall] = []
         kept: list[dict[str, Any]] = []
         for block, written in answer.list_blocks():
             kind = block.get("type")
             if kind == "tool_use":
-                written = written or json.dumps(block.get("input") or {}, ensure_ascii=False)
-                calls.append(ToolCall(str(block.get("id")), str(block.get("name")), written))
                 # The provider accepts only an object as input.
                 block["input"] = read_arguments(written, {INVALID: written[:2_000]})
             # The provider rejects blank text and thinking that was cut off when they are sent back.
@@ -90,4 +80,4 @@ class AnthropicModel(AnthropicWriting, ProviderClient[BlockAnswer]):
                 kept.append(block)
         text = "".join(str(block.get("text") or "") for block in kept if block.get("type") == "text")
         message = {"role": "assistant", "content": kept or [{"type": "text", "text": "(no answer)"}]}
-        return ChatReply(message, text, tuple(calls), name_reason(answer.finish_reason), answer.usage)
+        return ChatReply(message, text, tuple(answer.calls), name_reason(answer.finish_reason), answer.usage)

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from refold.errors import ConfigError, ProviderError, Unavailable
@@ -62,7 +63,10 @@ class ProviderClient(ABC, Generic[AnswerT]):
     _needs_room: bool = field(default=False, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
 
+    # Names of the SDK, of its client, and of the client's resource.
     library: ClassVar[str]
+    client: ClassVar[str]
+    resource: ClassVar[str]
 
     @property
     def source(self) -> str:
@@ -169,7 +173,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
         for _ in range(ROUNDS_MAX):
             body = self._write_body(request)
             try:
-                return await self._create(client, body)
+                return await attrgetter(self.resource)(client).create(**body)
             except library.BadRequestError as error:
                 rejected = self._find_rejected(error, body)
                 if not rejected:
@@ -182,9 +186,19 @@ class ProviderClient(ABC, Generic[AnswerT]):
         if client is not None:
             await client.close()
 
-    @abstractmethod
+    @property
+    def _base_url(self) -> str:
+        return self.url
+
     def _make_client(self, library: Any, timeout: Any) -> Any:
         """Return the SDK's async client. Key and URL are passed in, so it never reads them from the environment."""
+        return getattr(library, self.client)(
+            api_key=self.key or NO_KEY,
+            base_url=self._base_url,
+            timeout=timeout,
+            max_retries=0,
+            http_client=make_http_client(library),
+        )
 
     @abstractmethod
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
@@ -193,10 +207,6 @@ class ProviderClient(ABC, Generic[AnswerT]):
     @abstractmethod
     def _find_rejected(self, error: Exception, body: Mapping[str, Any]) -> str:
         """Return the optional parameter that a 400 response rejects; empty if it is about something else."""
-
-    @abstractmethod
-    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
-        """Send the body once and return the response or stream."""
 
     @abstractmethod
     def _make_answer(self) -> AnswerT:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError
-from refold.formats.streamed import ChatAnswer, Delta
-from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, make_http_client
-from refold.llm.port import ChatReply, ChatRequest, ToolCall, name_reason
+from refold.formats.streamed import ChatAnswer, Delta, ToolCall
+from refold.llm.client import OpenAIWriting, ProviderClient
+from refold.llm.port import ChatReply, ChatRequest, name_reason
 
 URL = "https://api.openai.com/v1"
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
@@ -35,20 +35,13 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
     wire: str = field(default="openai-chat", init=False)
 
     library: ClassVar[str] = "openai"
+    client: ClassVar[str] = "AsyncOpenAI"
+    resource: ClassVar[str] = "chat.completions"
 
     @property
     def refuses_tools(self) -> bool:
         """True once the server has rejected tools."""
         return "tools" in self._rejected
-
-    def _make_client(self, library: Any, timeout: Any) -> Any:
-        return library.AsyncOpenAI(
-            api_key=self.key or NO_KEY,
-            base_url=self.url,
-            timeout=timeout,
-            max_retries=0,
-            http_client=make_http_client(library),
-        )
 
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
         system = [{"role": "system", "content": request.system}] if request.system else []
@@ -73,9 +66,6 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
                 return name
         return ""
 
-    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
-        return await client.chat.completions.create(**body)
-
     def _make_answer(self) -> ChatAnswer:
         return ChatAnswer()
 
@@ -85,8 +75,7 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
             raise ProviderError("the provider answered with content that is not text")
 
     def _write_reply(self, answer: ChatAnswer) -> ChatReply:
-        written = [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in answer.calls]
-        calls = _name_ids([ToolCall(*one) for one in written])
+        calls = _name_ids(answer.calls)
         text, refusal = answer.texts.get("content", ""), answer.texts.get("refusal", "")
         message: dict[str, Any] = {"role": "assistant", "content": text or refusal or (None if calls else "")}
         if calls:

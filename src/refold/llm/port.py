@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from refold.formats.streamed import Delta
+from refold.formats.streamed import Delta, ToolCall
 
 TOKENS_MAX = 2_000
 TEMPERATURE = 0.2
@@ -107,15 +107,6 @@ def read_completion(answer: object) -> Completion:
 def name_reason(reason: str) -> str:
     """Return the common name of a provider's finish reason; an unknown one is returned unchanged."""
     return _REASONS.get(reason.lower(), reason.lower())
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One tool call as the model wrote it; ``arguments`` is text and may be invalid JSON."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)

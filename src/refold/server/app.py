@@ -47,6 +47,7 @@ from refold.server.request import (
     read_body,
     replay_body,
     send_json,
+    send_whole,
 )
 from refold.server.session_lookup import Identities
 from refold.server.settings import GatewaySettings
@@ -215,9 +216,7 @@ class Application:
             await send({"type": "websocket.close", "code": 1000})
             return
         body = b'{"error":{"message":"refold: plain HTTP only, no websockets","type":"invalid_request_error"}}'
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "websocket.http.response.start", "status": 426, "headers": headers})
-        await send({"type": "websocket.http.response.body", "body": body})
+        await send_whole(send, 426, [(b"content-type", b"application/json")], body, "websocket.http")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -238,11 +237,11 @@ class Application:
             return
         headers = scope["headers"]
         if path == "/" and scope["method"] == "HEAD":
-            await self._send_empty(send, 200)  # Claude Code checks reachability this way.
+            await send_whole(send, 200)  # Claude Code checks reachability this way.
             return
         if not run and self._is_for_page(scope) and self._may_look(headers):
             if path == "/":
-                await self._send_empty(send, 303, (b"location", f"{PAGE_PREFIX}/".encode()))
+                await send_whole(send, 303, [(b"location", f"{PAGE_PREFIX}/".encode())])
             else:
                 await self.page(scope, receive, send)
             return
@@ -314,10 +313,6 @@ class Application:
     def _may_look(self, headers: Any) -> bool:
         return self.keys.is_required or self._is_from_here(headers)
 
-    async def _send_empty(self, send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
-
     def _is_from_here(self, headers: Any) -> bool:
         """Tell whether a request is for this machine by name, and not from a page of another site."""
         host, origin = find_header(headers, b"host"), find_header(headers, b"origin")
@@ -382,11 +377,8 @@ class Application:
             )
             await send_json(send, refused[0], {"error": refused[1]})
         else:
-            body = self.metrics.write()
             kind = b"text/plain; version=0.0.4; charset=utf-8"
-            headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            await send_whole(send, 200, [(b"content-type", kind)], self.metrics.write())
 
     async def _check_ready(self) -> tuple[bool, str]:
         is_warm = self._warming is None or self._warming.done()

@@ -93,7 +93,7 @@ class SmallerBody:
 
 @dataclass(frozen=True, slots=True)
 class PrepareJob:
-    """Input for preparing a body. ``ledger`` None: compress in memory. ``learned`` has window and reserve by model."""
+    """Input for preparing a body. ``ledger`` None: compress in memory. ``learned`` has limits by model."""
 
     session_id: str
     config: CompressionConfig
@@ -102,7 +102,7 @@ class PrepareJob:
     limits: Limits
     endpoint: Endpoint | None = field(default=None, repr=False)
     tenant: str = ""
-    learned: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    learned: Mapping[str, Limits] = field(default_factory=dict)
 
 
 def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -19,12 +20,12 @@ import aiohttp
 from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
 from refold.formats.streamed import ResponseAnswer, StreamedAnswer
-from refold.server.chains import Chained, Chains
+from refold.server.chains import Chained, Chains, store_response
 from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
 from refold.server.prepare import Preparer
-from refold.server.recall_tool import ROUNDS_MAX, RecallTool, TurnRecalls, TurnRelay, make_recall_tool
+from refold.server.recall_tool import ROUNDS_MAX, RecallTool, TurnRecalls, TurnRelay, find_calls, make_recall_tool
 from refold.server.request import (
     Asked,
     BodyTooLarge,
@@ -119,7 +120,8 @@ class Gateway:
             with self.count(asked.tenant), self._metrics.follow(exchange):
                 await self._serve_limited(exchange, path, receive, send)
         finally:
-            self._preparer.leave(exchange.outgoing)
+            if exchange.outgoing.session is not None:
+                self._preparer.leave(exchange.outgoing.session)
             self._metrics.count_passage(exchange)
             log_request(exchange)
 
@@ -227,6 +229,10 @@ class Gateway:
 
     async def _prepare(self, exchange: Exchange, wire: Wire, body: bytes) -> Outgoing:
         """Return what goes upstream; a chain that cannot be sent without the provider's part is only stored."""
+        if exchange.asked.header("x-refold-bypass") not in ("", "0"):
+            return Outgoing(body, because.BYPASS())
+        if not self._settings.compress:
+            return Outgoing(body, because.COMPRESSION_OFF())
         chained = exchange.chained
         name = name_provided(chained.conversation) if chained is not None and chained.conversation else ""
         if chained is None or chained.is_replayable:
@@ -317,8 +323,16 @@ class Gateway:
         is_partial = chained.is_partial if chained is not None else outgoing.reason.code == because.CONVERSATION.code
         if self._chains.remember(tenant, exchange.whole, answered, is_partial=is_partial):
             names[answered.response_id] = False
-        if names:
-            self._preparer.store_response(outgoing, answered, names)
+        session, request = outgoing.session, outgoing.request or outgoing.held
+        if not names or session is None or request is None or outgoing.is_failed_open:
+            return
+        manager = self._preparer.manager
+        store: Callable[[], object] = partial(
+            store_response, manager.ledger, session.id, request, answered, names=names
+        )
+        if outgoing.reason.code == because.CONVERSATION.code:  # The session has the items themselves.
+            store = partial(manager.append, session.id, answered.output, format=request.wire.name)
+        self._preparer.reporter.start(store, session)
 
     async def _relay_turn(
         self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
@@ -336,7 +350,7 @@ class Gateway:
             exchange.has_begun, head = relay.has_begun, b""
             exchange.answers.append(answered)
             self._preparer.reporter.observe(outgoing, answered, is_extra=turn > 0)
-            calls = tool.find_calls(answered.message)
+            calls = find_calls(answered)
             if not calls:
                 self._remember(exchange, answered)
                 self._chains.rename(exchange.asked.tenant, relay.shown_id, answered.response_id)

@@ -130,11 +130,10 @@ class LearnedLimits:
         known = [limits for limits in found if limits.window is not None]
         return min(known, key=lambda limits: limits.window or 0) if known else NO_LIMITS
 
-    def list_learned(self, tenant: str) -> dict[str, tuple[int | None, int | None]]:
-        """Return window and reserve of each model of which a tenant's requests taught a limit."""
+    def list_learned(self, tenant: str) -> dict[str, Limits]:
+        """Return the limits that a tenant's requests taught, by model."""
         models = {key.model for key in self._sizes if key.tenant == tenant}
-        found = {model: self.find(LimitKey(tenant, "", model)) for model in models}
-        return {model: (one.window, one.reserve) for model, one in found.items() if one.window is not None}
+        return {model: self.find(LimitKey(tenant, "", model)) for model in models}
 
     def read(self, key: LimitKey) -> Sizes:
         """Return what is known of a limit; zeros if nothing is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from weakref import WeakValueDictionary
@@ -18,8 +17,7 @@ from weakref import WeakValueDictionary
 from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall, Unavailable
-from refold.formats.streamed import StreamedAnswer
+from refold.errors import BudgetTooSmall
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
@@ -36,7 +34,6 @@ from refold.server.body import (
     read_request,
     write_request,
 )
-from refold.server.chains import store_response
 from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job
 from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_billed, store_held
 from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly
@@ -56,7 +53,7 @@ from refold.server.session_lookup import (
     store_parent,
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
-from refold.server.wires import CHAT, Wire, move_marks
+from refold.server.wires import Wire, move_marks
 from refold.server.worker import BodyWorkers
 
 log = logging.getLogger("refold.server")
@@ -87,8 +84,8 @@ class Preparer:
         self._memory = RequestMemory(
             self.reporter, bytes_max=settings.memory_bytes_max, sessions_max=settings.sessions_known_max
         )
-        self._workers = BodyWorkers(settings.prepare_s_max)
-        self._fallback = Fallback(settings, manager, self._workers)
+        self.workers = BodyWorkers(settings.prepare_s_max)
+        self._fallback = Fallback(settings, manager, self.workers)
         self._writes = WriteBehind(manager.store_prepared)
         # Sessions of conversations at the provider, for as long as something of them is under way or to be stored.
         self._provided: WeakValueDictionary[str, KnownSession] = WeakValueDictionary()
@@ -98,8 +95,6 @@ class Preparer:
     async def prepare(self, asked: Asked, wire: Wire, body: bytes, name: str = "") -> Outgoing:
         """Return what goes upstream for a request; ``name`` names its session if the client names none."""
         started = time.perf_counter()
-        if off := self._find_off(asked):
-            return Outgoing(body, off)
         named = read_name(asked, name)
         session_id = make_id(asked.tenant, named) if named else ""
         origin = find_origin(asked)
@@ -141,8 +136,7 @@ class Preparer:
         wire = request.wire
         if self._settings.recall_tool and request.tools:
             request = replace(request, own_tools=(make_recall_tool(wire).definition,))
-        session.in_flight += 1
-        self._in_flight += 1
+        self._enter(session)
         name_payer(self._settings, asked, wire, request.model)
         try:
             attempt = Attempt(session, request, self._find_limits(session, request), body, continued)
@@ -151,24 +145,15 @@ class Preparer:
                 return await self._prepare_unstored(attempt)
             outgoing = self._prepare_now(attempt) or await self._run_bounded(attempt)
         except BaseException:
-            session.in_flight -= 1
-            self._in_flight -= 1
+            self.leave(session)
             raise
         return outgoing
-
-    def _find_off(self, asked: Asked) -> Reason:
-        """Return why a request is neither read nor stored; empty if it is."""
-        if asked.header("x-refold-bypass") not in ("", "0"):
-            return because.BYPASS()
-        return NO_REASON if self._settings.compress else because.COMPRESSION_OFF()
 
     async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, *, name: str = "") -> Outgoing:
         """Store a request that passes through because the provider holds part of it; say so once per session.
 
         A request of a provider's conversation brings only what is new and is stored in a session of that name.
         """
-        if off := self._find_off(asked):
-            return Outgoing(body, off)
         if len(body) > LARGE_BYTES or await self.storage.is_full(asked.tenant, len(body)):
             return Outgoing(body, reason)
         try:
@@ -186,8 +171,7 @@ class Preparer:
             session = await self._look_up(asked, request, named, origin)
             if session.folded_tokens and reason.code == because.PROVIDER_COMPACTION.code:
                 return await self._prepare_known(asked, session, request, body)
-        session.in_flight += 1
-        self._in_flight += 1
+        self._enter(session)
         try:
             async with session.turn:
                 # The last answer is stored before the next question.
@@ -198,18 +182,6 @@ class Preparer:
             self.reporter.note_written(error)
             log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
         return Outgoing(body, reason, session, generation=session.generation, held=request)
-
-    def store_response(self, outgoing: Outgoing, answered: StreamedAnswer, names: Mapping[str, bool]) -> None:
-        """Store a response that the client may continue by these names (see ``chains.store_response``)."""
-        session, request = outgoing.session, outgoing.request or outgoing.held
-        if session is None or request is None or outgoing.is_failed_open:
-            return
-        manager = self.manager
-        if outgoing.reason.code == because.CONVERSATION.code:
-            self.reporter.start(lambda: manager.append(session.id, answered.output, format=request.wire.name), session)
-        else:
-            store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
-            self.reporter.start(store, session)
 
     async def _prepare_unstored(self, attempt: Attempt) -> Outgoing:
         """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
@@ -240,7 +212,7 @@ class Preparer:
             return read_request(wire, body)
         if len(body) <= self._settings.worker_bytes_min:
             return await asyncio.to_thread(read_request, wire, body)
-        request: ReadRequest = await self._workers.run("read", tenant, wire, body)
+        request: ReadRequest = await self.workers.run("read", tenant, wire, body)
         return replace(request, wire=wire)
 
     async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:
@@ -337,9 +309,7 @@ class Preparer:
             view = await asyncio.to_thread(self._read_prepared, attempt.session, prepared)
         if view is None:
             return None
-        if view.edits:
-            return self._finish(attempt, view, await asyncio.to_thread(self._splice, attempt, view))
-        return self._finish(attempt, view, self._splice(attempt, view))
+        return self._finish(attempt, view, await asyncio.to_thread(self._splice, attempt, view))
 
     async def _run_to_fit(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history; if nothing fits the budget, send the smallest possible context."""
@@ -362,7 +332,7 @@ class Preparer:
         """Prepare a large request in a worker process, which opens the same ledger."""
         session, request, manager = attempt.session, attempt.request, self.manager
         job = make_job(manager, session.id, attempt.limits)
-        result = await self._workers.run("prepare", session.tenant, request.wire, attempt.body, job=job)
+        result = await self.workers.run("prepare", session.tenant, request.wire, attempt.body, job=job)
         if job.ledger is not None:
             self.reporter.note_written()
             if not session.is_stored:
@@ -388,18 +358,6 @@ class Preparer:
             written = await asyncio.to_thread(self._write, session, request, prepared)
         self._memory.remember_later(session, request, attempt.body)
         return attempt.make_outgoing(_describe(prepared), written)
-
-    async def compress_large(self, tenant: str, body: bytes) -> tuple[int, bytes]:
-        """Return status and body of the answer to a large request of the sidecar, made in a worker process."""
-        learned = self._limits.list_learned(tenant)
-        job = replace(make_job(self.manager, "", NO_LIMITS), tenant=tenant, endpoint=None, learned=learned)
-        if await self.storage.is_full(tenant, len(body)):
-            job = replace(job, ledger=None)
-        try:
-            answer: tuple[int, bytes] = await self._workers.run("answer", tenant, CHAT, body, job=job)
-        except WorkerFailed as error:
-            raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
-        return answer
 
     def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
         """Return the request with the view in it; None if nothing changed."""
@@ -446,11 +404,14 @@ class Preparer:
         self._memory.remember(attempt.session, attempt.request, spliced[0])
         return attempt.make_outgoing(view, spliced[1])
 
-    def leave(self, outgoing: Outgoing) -> None:
-        """Note that a request has ended."""
-        if outgoing.session is not None:
-            outgoing.session.in_flight -= 1
-            self._in_flight -= 1
+    def _enter(self, session: KnownSession) -> None:
+        session.in_flight += 1
+        self._in_flight += 1
+
+    def leave(self, session: KnownSession) -> None:
+        """Note that a request of a session has ended."""
+        session.in_flight -= 1
+        self._in_flight -= 1
 
     async def settle(self, outgoing: Outgoing, body: bytes) -> None:
         """Wait until a sent request's messages are stored; if its session has changed, prepare ``body`` again."""
@@ -472,7 +433,7 @@ class Preparer:
         """Wait, within a limit, until requests and reports are stored."""
         await self._writes.drain()
         await self.reporter.drain()
-        await asyncio.to_thread(self._workers.close)
+        await asyncio.to_thread(self.workers.close)
 
     def forget(self, session_id: str) -> None:
         """Forget a session that was erased."""

@@ -8,7 +8,7 @@ the call. If the model calls the client's tools in the same answer, it repeats t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ import orjson
 
 from refold.agent.context_tools import PAGE_CHARS, Texts
 from refold.errors import HandleUnknown, LedgerError
-from refold.formats.streamed import StreamedAnswer, list_objects, read_arguments
+from refold.formats.streamed import StreamedAnswer, ToolCall, list_objects, read_arguments
 from refold.manager import ContextCompressionManager
 from refold.server.body import add_to_array, dump_json, parse_json
 from refold.server.recall_stream import AnthropicStream, ChatStream, RecallStream, ResponsesStream
@@ -59,16 +59,21 @@ class RecallCall:
     offset: int
 
     @classmethod
-    def read(cls, call_id: object, given: object) -> RecallCall:
+    def read(cls, call: ToolCall) -> RecallCall:
         """Return a call with the arguments that are usable: words to look for, or a handle and where to begin."""
-        arguments = read_arguments(given)
+        arguments = read_arguments(call.arguments)
         query, handle, offset = (arguments.get(name) for name in ("query", "handle", "offset"))
         return cls(
-            str(call_id),
+            call.id,
             query.strip()[:QUERY_CHARS_MAX] if isinstance(query, str) else "",
             handle.strip()[:100] if isinstance(handle, str) else "",
             offset if isinstance(offset, int) and 0 <= offset < 1_000_000_000 else 0,
         )
+
+
+def find_calls(answer: StreamedAnswer) -> list[RecallCall]:
+    """Return the recall calls of an answer."""
+    return [RecallCall.read(one) for one in answer.calls if one.name == NAME]
 
 
 class TurnRecalls:
@@ -164,14 +169,6 @@ class RecallTool(ABC):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
-    def find_calls(self, answer: dict[str, Any]) -> list[RecallCall]:
-        """Return the recall calls of a whole answer."""
-        return [RecallCall.read(one, given) for one, name, given in self._list_calls(answer) if name == NAME]
-
-    @abstractmethod
-    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        """Yield id, name and arguments of each call in an answer."""
-
     @abstractmethod
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         """Return the answer, without calls of other tools, and the results, as messages of the next request."""
@@ -200,11 +197,6 @@ class _ChatTool(RecallTool):
     definition: ClassVar[dict[str, Any]] = {"type": "function", "function": _FUNCTION}
     stream = ChatStream
 
-    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for call in list_objects(answer.get("tool_calls")):
-            if isinstance(function := call.get("function"), dict):
-                yield call.get("id"), function.get("name"), function.get("arguments")
-
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         calls = [call for call in list_objects(answer.get("tool_calls")) if call.get("id") in results]
         said = {"role": "assistant", "content": answer.get("content"), "tool_calls": calls}
@@ -215,11 +207,6 @@ class _AnthropicTool(RecallTool):
     definition: ClassVar[dict[str, Any]] = {"name": NAME, "description": _DESCRIPTION, "input_schema": _PARAMETERS}
     no_choice: ClassVar[object] = {"type": "none"}
     stream = AnthropicStream
-
-    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for block in list_objects(answer.get("content")):
-            if block.get("type") == "tool_use":
-                yield block.get("id"), block.get("name"), block.get("input")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         blocks = [
@@ -234,11 +221,6 @@ class _AnthropicTool(RecallTool):
 class _ResponsesTool(RecallTool):
     definition: ClassVar[dict[str, Any]] = {"type": "function", **_FUNCTION}
     stream = ResponsesStream
-
-    def _list_calls(self, answer: dict[str, Any]) -> Iterator[tuple[object, object, object]]:
-        for item in list_objects(answer.get("output")):
-            if item.get("type") == "function_call":
-                yield item.get("call_id"), item.get("name"), item.get("arguments")
 
     def write_exchange(self, answer: dict[str, Any], results: dict[str, str]) -> list[Any]:
         items = [

@@ -254,14 +254,19 @@ async def send_json(
     send: Send, status: int, payload: object, own: Sequence[tuple[str, object]] = (), *, retry_after_s: int = 0
 ) -> None:
     """Send our own JSON answer."""
-    body = orjson.dumps(payload)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", b"application/json"), *write_own(own)]
     if retry_after_s:
         headers.append((b"retry-after", str(retry_after_s).encode()))
     if status == 408:
         headers.append((b"connection", b"close"))  # Unread body bytes must not be parsed as the next request.
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *write_own(own)]})
-    await send({"type": "http.response.body", "body": body})
+    await send_whole(send, status, headers, orjson.dumps(payload))
+
+
+async def send_whole(send: Send, status: int, headers: Headers = (), body: bytes = b"", kind: str = "http") -> None:
+    """Send an answer at once; ``kind`` is ``websocket.http`` for the refusal of a websocket."""
+    headers = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})
 
 
 class TookTooLong(Exception):

@@ -33,7 +33,7 @@ from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
 from refold.server.auth import TENANT_MARK, make_id, name_session
 from refold.server.body import ReadRequest
-from refold.server.request import Asked, find_header
+from refold.server.request import Asked
 
 log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
@@ -85,12 +85,10 @@ def find_origin(asked: Asked) -> Origin:
 
 
 def _find_first(asked: Asked, names: Sequence[bytes]) -> str:
-    """Return the first of these headers that is given; most requests have none of them."""
-    given = dict(asked.headers)
-    for name in names:
-        if name in given and (value := find_header(asked.headers, name)):
-            return value[:ID_CHARS_MAX]
-    return ""
+    """Return the first of these headers that has a value; empty if none has."""
+    given = dict(reversed(asked.headers))  # Of several with one name, the first comes last.
+    found = next((value for name in names if (value := given.get(name, b"").strip())), b"")
+    return found.decode("latin-1")[:ID_CHARS_MAX]
 
 
 def _join_ids(conversation: str, agent: str) -> str:
@@ -446,10 +444,8 @@ def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSessio
         if not isinstance(made, dict) or not isinstance(made.get("lead"), int):
             continue
         digests = ledger.read_path(row.id).digests[made["lead"] :]
-        tenant, system = str(made.get("tenant", "")), str(made.get("system", ""))
-        client, conversation, parent = (str(made.get(name, "")) for name in _ORIGIN)
-        known = KnownSession(row.id, tenant, row.wire, digests, system, is_stored=True)
-        known.client, known.conversation, known.parent = client, conversation, parent
-        known.is_aside = bool(made.get("aside"))
+        origin: dict[str, Any] = {name: str(made.get(name, "")) for name in _ORIGIN}
+        known = KnownSession(row.id, str(made.get("tenant", "")), row.wire, digests, is_stored=True, **origin)
+        known.system_digest, known.is_aside = str(made.get("system", "")), bool(made.get("aside"))
         found.append(known)
     return found

@@ -40,7 +40,7 @@ from refold.server.fallback import (
     limit_config,
     trim,
 )
-from refold.server.overflow import Limits, limit_exactly
+from refold.server.overflow import NO_LIMITS, limit_exactly
 from refold.server.wires import WIRES, Wire
 
 WORKERS_MAX = 2
@@ -260,7 +260,7 @@ class _Jobs:
         try:
             manager = self._find_manager(job) if job.ledger is not None else None
             wish = read_model(body, CompressRequest)
-            limits = Limits(*job.learned.get(wish.model, ()))
+            limits = job.learned.get(wish.model, NO_LIMITS)
             return 200, dump_json(answer_wish(wish, manager, job.config, tenant=job.tenant, limits=limits))
         except RefoldError as error:
             problem = {"error": {"kind": type(error).__name__, "message": show_error(error, job.tenant)}}

@@ -35,8 +35,8 @@ from refold.cli.output import (
 )
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
+from refold.formats.streamed import ToolCall
 from refold.llm.choose import converse_with
-from refold.llm.port import ToolCall
 from refold.manager import ContextCompressionManager
 from refold.manager.status import SessionStatus
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -29,9 +29,11 @@ from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.auth import PREFIX, StorageFull, make_id
+from refold.server.fallback import WorkerFailed, make_job
 from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.request import find_bearer, find_header
 from refold.server.session_lookup import check_name
+from refold.server.wires import CHAT
 from refold.stages.extract.words import shorten_words
 from refold.stages.prompts import PROMPT_CHARS_MAX, Demands, write_demands, write_record
 from refold.stages.summarise import clean_words
@@ -84,7 +86,14 @@ async def compress(request: Request, access: Asker) -> Response:
     body, application = await request.body(), access.application
     if len(body) <= application.settings.worker_bytes_min:
         return await asyncio.to_thread(_compress, body, access)
-    status, answer = await application.preparer.compress_large(access.tenant, body)
+    preparer, learned = application.preparer, application.limits.list_learned(access.tenant)
+    job = replace(make_job(access.manager, "", NO_LIMITS), tenant=access.tenant, endpoint=None, learned=learned)
+    if await preparer.storage.is_full(access.tenant, len(body)):
+        job = replace(job, ledger=None)
+    try:
+        status, answer = await preparer.workers.run("answer", access.tenant, CHAT, body, job=job)
+    except WorkerFailed as error:
+        raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
     return Response(answer, status, media_type="application/json")
 
 
