@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCOPE = "refold"
 EXPORT_S_MAX = 5.0
-# Clients choose model names, and every name is a series of its own: further ones are counted as "other".
+# Clients choose model names, and every name is a separate series: further ones are counted as "other".
 MODELS_MAX = 100
 _NAME_CHARS_MAX = 80
 _SESSIONS_MAX = 10_000
@@ -70,7 +70,7 @@ class Telemetry:
             "Duration of a request.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
-        self._before = meter.create_counter("refold.tokens.before", "{token}", "Tokens of requests as they came.")
+        self._before = meter.create_counter("refold.tokens.before", "{token}", "Tokens of incoming requests.")
         self._after = meter.create_counter("refold.tokens.after", "{token}", "Tokens of requests as they were sent.")
         self._saved = meter.create_up_down_counter(
             "refold.tokens.saved", "{token}", "Tokens that were not sent because of compression."

@@ -1,7 +1,7 @@
 """File tools and the shell tool: read, list, search and write files of a workspace, and run commands in it.
 
 Writing and running need approval. Every output, scan and walk has a limit and reports when it is reached. The search
-runs in its own process (``workspace``): a model's regular expression may run for ever and could not be stopped here.
+runs in its own process (``workspace``): a model's regular expression may run forever and could not be stopped here.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ NO_MODEL = Sentence(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The requested model; ``origin`` says who asked for it."""
+    """The requested model; ``origin`` says where the request comes from."""
 
     model: str = ""
     url: str = ""

@@ -302,7 +302,7 @@ async def _call_bounded(function: Callable[..., Any], arguments: dict[str, Any],
         task.cancel()
         raise
     if not finished:
-        # Not awaited: a tool that ignores its cancellation would block us for ever.
+        # Not awaited: a tool that ignores its cancellation would block us forever.
         task.cancel()
         raise TimeoutError
     result = task.result()
@@ -335,7 +335,7 @@ def cut_output(text: str, chars_max: int, language: Language | None = None) -> s
         return text
     room = max(0, chars_max - 60)
     head, tail = room // 2, len(text) - (room - room // 2)
-    # Whole lines, where they end near.
+    # Cut at a line end if one is near.
     head = text.rfind("\n", max(0, head - 2_000), head) + 1 or head
     tail = text.find("\n", tail, min(len(text) - 1, tail + 2_000)) + 1 or tail
     is_chinese = (language or detect_language([text[:2_000] + text[-2_000:]])) == "zh"

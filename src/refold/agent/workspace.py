@@ -5,7 +5,7 @@ following links, so a link created in the meantime cannot escape either. refold'
 must not rewrite its own ledger.
 
 Run as a program, this module searches files: it reads a JSON request from standard input and writes matching lines. A
-model's regular expression may run for ever and blocks its whole process, so it gets one that can be killed. For a quick
+model's regular expression may run forever and blocks its whole process, so it gets one that can be killed. For a quick
 start only the standard library and ``refold.errors`` are imported.
 """
 

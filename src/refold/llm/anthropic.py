@@ -1,4 +1,4 @@
-"""Anthropic's messages. Blocks go back as they came: thinking with its signature, calls with their input.
+"""Anthropic's messages. Blocks are sent back unchanged: thinking with its signature, calls with their input.
 
 Chats ask for prompt caching with every request: a session's prefix is stable, so nearly all of it is a cache hit.
 """

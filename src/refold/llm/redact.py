@@ -19,7 +19,7 @@ Check = Callable[[str], bool]
 PRIVATE_KEY_CHARS_MAX = 20_000
 SECRET_CHARS_MIN = 5
 CLEAN_BYTES_MAX = 4_000_000
-# The shortest key that is known by how it begins: a Slack token.
+# The shortest key with a known prefix: a Slack token.
 LONG_CHARS_MIN = 15
 _BEGIN = lazy_regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BODY = lazy_regex(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
@@ -63,7 +63,7 @@ def find_secrets(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(secret for secret in met if len(secret) >= SECRET_CHARS_MIN)
 
 
-# Whether a text has no secret: each is searched once. A secret itself is not kept.
+# Whether a text has no secret, so that each text is searched once. Secrets themselves are not kept.
 _CLEAN: Memo[bool] = Memo(CLEAN_BYTES_MAX)
 
 
@@ -77,7 +77,7 @@ def _mask_all(text: str, met: list[str]) -> str:
     if "PRIVATE KEY" in text:
         text = _mask_private_keys(text)
     lowered = text.lower()
-    # Most of a text is short words, which hold no key: dozens of hints are searched only in the rest.
+    # Most words are too short for a key: dozens of hints are searched only in the others.
     long_words = " ".join([word for word in lowered.split() if len(word) >= LONG_CHARS_MIN])
     for rule in RULES:
         searched = long_words if rule.is_one_word else lowered
@@ -126,18 +126,18 @@ def _mask_private_keys(text: str) -> str:
 
 
 def _is_mixed(secret: str) -> bool:
-    """Tell whether letters and digits mix as in keys, not as in a name made of words."""
+    """Return whether letters and digits mix as in keys, not as in a name made of words."""
     digits = sum(char.isdigit() for char in secret)
     return digits >= 3 and any(char.isalpha() for char in secret) and not _PLACEHOLDER.search(secret)
 
 
 def _is_key(secret: str) -> bool:
-    """Tell whether a value called a key or token looks like one."""
+    """Return whether a value called a key or token looks like one."""
     return len(secret) >= 16 and _is_mixed(secret) and not _NAME_LIKE.match(secret) and len(set(secret)) >= 8
 
 
 def _is_password(secret: str) -> bool:
-    """Tell whether a value called a password can be one: a word alone is rather a field or a variable."""
+    """Return whether a value called a password can be one: a single word is more likely a field or a variable."""
     if _PLACEHOLDER.search(secret) or _NAME_LIKE.match(secret) or "(" in secret:
         return False
     has_letter = any(char.isalpha() for char in secret)
@@ -145,17 +145,17 @@ def _is_password(secret: str) -> bool:
 
 
 def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule:
-    """A kind that is known by how it begins."""
+    """Return the rule of a kind that has a known prefix."""
     pattern = lazy_regex(rf"(?<![A-Za-z0-9])(?P<secret>{body})(?![A-Za-z0-9])")
     return Rule(kind, tuple(hints.lower().split()), pattern, check, is_one_word=True)
 
 
-# In quotes, or bare up to where code or prose goes on.
+# In quotes, or unquoted up to the next delimiter of code or prose.
 _VALUE = (
     r"""(?:(?P<quote>["'`])(?P<secret>[^"'`\s\\]{%d,200})\\?(?P=quote)|(?P<bare>[^\s"'`,;<>(){}\[\]|\\]{%d,200}))"""
 )
 _ASSIGN = r"""(?:\\?["'])?\]?\s{0,4}(?:=>|:=|=|:|：)\s{0,4}\\?"""
-# A first letter as a plain set lets the search skip ahead; a choice of words in any case would be tried everywhere.
+# A plain set of first letters lets the search skip ahead; case-insensitive words would be tried at every position.
 _PASSWORDS = r"[Pp密口](?i:(?<=p)ass(?:word|wd|phrase)|(?<=p)wd|(?<=密)码|(?<=口)令)"
 _KEYS = r"[KkSsTt密令](?i:(?<=k)ey(?:[_-]?id)?|(?<=s)ecret|(?<=t)oken|(?<=密)钥|(?<=令)牌)"
 _KEY_NAME = lazy_regex(
@@ -168,7 +168,7 @@ _NAME_CHARS_MAX = 24
 
 
 def _named(kind: str, hints: tuple[str, ...], word: str, value: str, *, check: Check) -> Rule:
-    """A kind that is known by the name in front of it."""
+    """Return the rule of a kind that follows a known name."""
     name = _KEY_NAME if kind == "key" else None
     return Rule(kind, hints, lazy_regex(rf"(?P<word>{word}){_ASSIGN}{value}"), check, name)
 

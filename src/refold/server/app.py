@@ -64,11 +64,11 @@ _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
 _FORM_TYPES = frozenset(("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"))
 log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
-# A write that succeeded this recently is not tested again: anybody may ask for /readyz.
+# Seconds for which a successful test write is not repeated: anybody may request /readyz.
 CHECK_S = 1.0
-# A probe waits so long for a gateway that is still compiling what a first fold needs.
+# How long a probe waits while the patterns for the first fold are still being compiled.
 WARM_S = 5.0
-# A ledger that could not be read at the start is tried again after so many seconds.
+# Seconds between attempts to read a ledger that could not be read at startup.
 LOAD_S = 5.0
 SIDECAR_PATH, CHAT_PATH = "/v1/compress", "/api/chat/compress"
 _INTERFACE = ("/api/", SIDECAR_PATH, "/v1/usage")
@@ -87,14 +87,14 @@ def _find_name(host: str) -> str | None:
 
 
 def _may_be_form(headers: Any) -> bool:
-    """Tell whether a page of another site could have sent this without a preflight: a form without a key."""
+    """Return whether a page of another site could have sent this without a preflight: a form without a key."""
     if find_header(headers, b"content-type").partition(";")[0].strip().lower() not in _FORM_TYPES:
         return False
     return not any(name in (b"authorization", b"x-api-key", b"api-key", b"anthropic-version") for name, _ in headers)
 
 
 def _split_run(scope: Scope) -> tuple[str, Scope]:
-    """Return the run that a request's path begins with, empty if none, and the request without it."""
+    """Return the run id at the start of a request's path (empty if there is none), and the request without it."""
     found = _RUN.match(scope["path"])
     if found is None:
         return "", scope
@@ -153,11 +153,11 @@ class Application:
             yield
 
     async def start(self) -> None:
-        """Open connections, load the vocabulary and known sessions; begin to compile what the first fold needs."""
+        """Open connections, load vocabulary and known sessions; start to compile the patterns for the first fold."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(FairThreads())
         self.upstreams.open()
-        # Loading a vocabulary holds the interpreter lock: the first request would hold up all others.
+        # Loading a vocabulary holds the interpreter lock: the first request would block all others.
         counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
         self._warming = asyncio.create_task(asyncio.to_thread(compile_all))
         if not await self._load_known():
@@ -167,7 +167,7 @@ class Application:
         """Load known sessions and be ready; return False if the ledger cannot be read."""
         try:
             await self.identities.load(self.manager.ledger, self.settings.sessions_known_max)
-        except RefoldError as error:  # A damaged file may also show as values that cannot be read.
+        except RefoldError as error:  # In a damaged file, values may be unreadable.
             self.preparer.reporter.note_written(error)
             log.error("the ledger cannot be read", extra={"fields": {"said": str(error)[:300]}})
             return False
@@ -176,13 +176,13 @@ class Application:
         return True
 
     async def _load_later(self) -> None:
-        # Requests are answered meanwhile, compressed in memory.
+        # Until then, requests are compressed in memory.
         await asyncio.sleep(LOAD_S)
         while not await self._load_known():
             await asyncio.sleep(LOAD_S)
 
     async def stop(self) -> None:
-        """Close everything; no request is in flight any more."""
+        """Close everything once no request is in flight."""
         self.is_ready, self.is_stopping = False, True
         if self._loading is not None:
             self._loading.cancel()
@@ -197,7 +197,7 @@ class Application:
             await asyncio.to_thread(self.metrics.telemetry.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A request names its own model for summaries; keys in the environment are not spent on clients.
+        # Each request names its own model for summaries: clients must not spend keys of the environment.
         name_conversation(None)
         if scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -277,7 +277,7 @@ class Application:
             await self.gateway.serve(asked, receive, send)
 
     async def _identify(self, scope: Scope, caller: Caller | None, send: Send) -> None:
-        """Prove to a program on this machine whose gateway this is; only an admitted caller learns more."""
+        """Prove to a program on this machine which workspace this gateway serves; describe it to admitted callers."""
         nonce = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("nonce", [""])[0][:64]
         if self._beacon is None or not self.is_ready or self.is_stopping:
             await send_json(send, 503, {"error": "not announced"})
@@ -306,7 +306,7 @@ class Application:
         return "", caller
 
     def _is_for_page(self, scope: Scope) -> bool:
-        """Tell whether a request is for the page, which checks keys itself."""
+        """Return whether a request is for the page, which checks keys itself."""
         path = scope["path"]
         return self.page is not None and (path in ("/", PAGE_PREFIX) or path.startswith(f"{PAGE_PREFIX}/"))
 
@@ -314,19 +314,19 @@ class Application:
         return self.keys.is_required or self._is_from_here(headers)
 
     def _is_from_here(self, headers: Any) -> bool:
-        """Tell whether a request is for this machine by name, and not from a page of another site."""
+        """Return whether a request names this machine as its host and does not come from a page of another site."""
         host, origin = find_header(headers, b"host"), find_header(headers, b"origin")
         name = _find_name(host)
         if name is None or name not in {*_LOCAL_NAMES, self.settings.host}:
             return False
-        # A link on another site may lead here; a script or an image on it may not.
+        # Another site may link to this page, but must not load it by a script or an image.
         is_link = find_header(headers, b"sec-fetch-mode") == "navigate"
         if find_header(headers, b"sec-fetch-site") in ("cross-site", "same-site") and not is_link:
             return False
         return not origin or origin.partition("://")[2].lower() == host.lower()
 
     async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body within limits, then hand the request to the interface, which has no limits of its own."""
+        """Read the body within limits, then pass the request to the interface, which has no limits itself."""
         settings = self.settings
         if limit := self.gateway.find_limit(scope["refold.caller"].tenant):
             await self._refuse_interface(send, *limit)
@@ -391,7 +391,7 @@ class Application:
         if now - self._checked_at < CHECK_S and self.preparer.reporter.problem is None:
             return True, ""
         if self._check is None or self._check.done():
-            # While a ledger does not answer, all who ask wait for one test: each would hold a thread that others need.
+            # All probes share one test: while the ledger does not respond, each test blocks a thread.
             self._checked_at = now
             self._check = asyncio.ensure_future(asyncio.to_thread(self.manager.check_ledger))
             self._check.add_done_callback(lambda check: check.cancelled() or check.exception())

@@ -71,7 +71,7 @@ def name_session(tenant: str, session_id: str) -> str:
 
 
 def belongs_to(tenant: str, session_id: str) -> bool:
-    """Tell whether a session is this tenant's; without tenants, all belong to the operator."""
+    """Return whether a session belongs to this tenant; without tenants, all belong to the operator."""
     return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
 
 
@@ -100,7 +100,7 @@ class KeyRing:
     def identify(self, headers: Headers) -> Caller | None:
         """Return the caller; None if a key is required and no valid one was sent."""
         drop: frozenset[bytes] = frozenset()
-        if contains_key(b"\n".join(chain.from_iterable(headers))):  # Most requests have none.
+        if contains_key(b"\n".join(chain.from_iterable(headers))):  # Most requests contain no key.
             drop = frozenset(name for name, value in headers if contains_key(value) or contains_key(name))
         if not self.is_required:
             return Caller("", drop)
@@ -198,7 +198,7 @@ class KeyRing:
 
 
 def contains_key(text: bytes) -> bool:
-    """Tell whether a gateway key is in a text, in whichever spelling: percent-encoded, even twice, in other letters."""
+    """Return whether a text contains a gateway key, also percent-encoded (even twice) or in another case."""
     for _ in range(_ENCODINGS_MAX):
         if b"%" not in text:
             break
@@ -250,7 +250,7 @@ class TenantStorage:
         self._known: dict[str, tuple[float, int]] = {}
 
     async def is_full(self, tenant: str, more: int) -> bool:
-        """Tell whether a tenant has reached its limit; ``more`` bytes are about to be stored."""
+        """Return whether a tenant has reached its limit; ``more`` bytes are about to be stored."""
         if not self.bytes_max or not tenant:
             return False
         measured_at, stored = self._known.get(tenant, (0.0, self.bytes_max))

@@ -31,8 +31,8 @@ from refold.server.wires import Wire
 _SAME_DIGIT = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
 _SYSTEM_ROLES = frozenset(("system", "developer"))
-# A 32 MB body of an agent has about half as many values. A message is hashed, counted and stored: that costs as much
-# as so many values.
+# A 32 MB body of an agent has about half as many values. Hashing, counting and storing a message costs as much as this
+# many values.
 VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
 _BLOCK = 65_536
 _PROBE, _TAIL = 512, 64
@@ -112,7 +112,7 @@ class ReadRequest:
 
     @property
     def output_tokens_max(self) -> int:
-        """The ``max_tokens`` that the client asks for; 0 if it does not say."""
+        """The ``max_tokens`` of the request; 0 if it has none."""
         for name in self.wire.limits:
             value = self.body.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -227,7 +227,7 @@ def _count_lead(messages: list[Any]) -> int:
 
 
 def _is_reply(message: Mapping[str, Any]) -> bool:
-    """Tell whether a message came from the model. Replies distinguish the same conversation from a similar one."""
+    """Return whether the model wrote a message. Replies distinguish the same conversation from a similar one."""
     role = message.get("role")
     if role is not None:
         return bool(role == "assistant")
@@ -259,7 +259,7 @@ class Places:
         return self.spans[-1][1] if self.spans else self.start
 
     def is_in(self, body: bytes) -> bool:
-        """Tell whether another body begins with all of these messages."""
+        """Return whether another body begins with all of these messages."""
         view, end = memoryview(self.body), self.spans[-1][1]  # A memoryview copies nothing.
         tail = max(0, end - _TAIL)  # Most other conversations differ in these few bytes.
         return body.startswith(view[tail:end], tail) and body.startswith(view[:end])
@@ -274,7 +274,7 @@ class Places:
         first = spans[0][1]
         probe = slice(max(0, first - _PROBE), first)
         if self.body[probe] != body[probe]:
-            return 0  # Most others differ in their first message.
+            return 0  # Most other conversations differ in their first message.
         shared = count_shared_bytes(self.body, body, self.end)
         return bisect_right(spans, shared, key=lambda span: span[1])
 

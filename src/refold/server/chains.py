@@ -72,11 +72,11 @@ class Chained:
     is_detached: bool = False
 
     def is_added_by(self, outgoing: Outgoing) -> bool:
-        """Tell whether the provider adds this request to its own copy of the conversation."""
+        """Return whether the provider adds this request to its own copy of the conversation."""
         return bool(self.conversation) and outgoing.body is self.original
 
     def settle(self, prepared: Outgoing) -> Outgoing:
-        """Return what goes upstream: the original request, unless it was compressed and can be replayed."""
+        """Return the request that goes upstream: the original one, unless it was compressed and can be replayed."""
         if self.is_detached or (prepared.edits and self.is_replayable and prepared.session is not None):
             return prepared
         return replace(prepared, body=self.original)
@@ -113,7 +113,7 @@ class Chains:
         self._renamed: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def unroll(self, tenant: str, body: bytes) -> Chained | None:
-        """Return a chained request with its whole conversation, or what was seen of it; None if it is no such one."""
+        """Return a chained request with its conversation, as far as that was seen; None if it is not chained."""
         if len(body) > LARGE_BYTES or not any(sign in body for sign in _SIGNS):
             return None
         try:
@@ -175,7 +175,7 @@ class Chains:
         return None
 
     async def _find_conversation(self, tenant: str, conversation: str) -> KnownResponse | None:
-        """Return what is known of a conversation at the provider; None if its beginning was not seen."""
+        """Return the known part of a conversation at the provider; None if its beginning was not seen."""
         known = self._known.get((tenant, conversation))
         if known is not None or self._ledger is None:
             return known
@@ -202,13 +202,13 @@ class Chains:
             self._keep((tenant, conversation), KnownResponse(dump_json({"input": items}), []))
 
     def distrust(self, tenant: str, conversation: str) -> None:
-        """Note that the provider's copy of a conversation has changed in a way that is not known here."""
+        """Note that the provider's copy of a conversation has changed in an unknown way."""
         self._keep((tenant, conversation), KnownResponse(b"{}", [], is_partial=True))
 
     def continue_conversation(
         self, tenant: str, chained: Chained, answered: StreamedAnswer, *, is_detached: bool
     ) -> None:
-        """Note the answer to a request of a conversation; if it broke off, nobody knows whether the provider has it."""
+        """Note the answer to a request of a conversation; if it broke off, the provider may or may not have it."""
         known = KnownResponse(chained.whole, list(answered.output), is_detached=is_detached)
         if answered.response_id and known.size <= self._bytes_max // 4:
             self._keep((tenant, chained.conversation), known)
@@ -216,7 +216,7 @@ class Chains:
             self.distrust(tenant, chained.conversation)
         if is_detached and not chained.is_detached:
             log.warning(
-                "a conversation goes on without the provider's copy of it",
+                "a conversation continues without the provider's copy of it",
                 extra={"fields": {"conversation": chained.conversation}},
             )
 
@@ -291,7 +291,7 @@ def _find_entry(row: SessionRow, response_id: str) -> dict[str, Any] | None:
 
 
 def _list_entries(stored: object) -> list[dict[str, Any]]:
-    """Return the stored responses; what is not one is left out, as an imported session may hold anything."""
+    """Return the valid stored responses: an imported session may hold anything."""
     kinds = {"id": str, "count": int, "last": str, "output": str}
     return [
         one

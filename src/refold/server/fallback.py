@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("refold.server")
 THREADS_MAX = 2
-# A compression in memory is not stored, and nothing can be recalled from it: it goes no deeper than it must.
+# A compression in memory is not stored, so nothing can be recalled from it: it removes no more than it must.
 _KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
 # No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
 _BYTES_PER_TOKEN = 6
 # How much of a request is counted to estimate the rest.
 _SAMPLES, _SAMPLE_BYTES = 16, 1_000
-# Fields that are worth nothing if they are cut: signed or encoded content, and addresses.
+# Fields that are useless if they are cut: signed or encoded content, and addresses.
 _WHOLE_FIELDS = frozenset(
     ("signature", "thinking", "encrypted_content", "data", "file_data", "url", "image_url", "id", "call_id")
 )
 # The smallest piece of a message that is worth keeping.
 _PIECE_CHARS_MIN = 200
-# About how much one element of a list or one field of an object takes, and how many of each are kept in any case.
+# About the size of one element of a list or field of an object, and the bounds on how many of them are kept.
 _ELEMENT_CHARS, _ELEMENTS_MIN, _ELEMENTS_MAX = 16, 16, 1_000
 
 
@@ -160,7 +160,7 @@ class Fallback:
                 result = await self._workers.run("trim", tenant, wire, original.body, job=job)
                 reason = because.TRIMMED(error=why)
         except NoWorker:
-            # Rather hold up others for a moment than send what the upstream refuses.
+            # Delaying other requests for a moment is better than sending one that the upstream refuses.
             return await self._trim(original, wire, limits, why)
         except (WorkerFailed, Unreadable) as error:
             log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
@@ -172,7 +172,7 @@ class Fallback:
         work = partial(trim, wire, original.body, self._manager.config, limits, tokens_max=tokens_max)
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except Exception as error:  # noqa: BLE001 - nothing else is left to try
+        except Exception as error:  # noqa: BLE001 - there is no further fallback
             log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
             return original
         return _take(original, result, because.TRIMMED(error=why))
@@ -202,7 +202,7 @@ def _take(original: Outgoing, result: SmallerBody, reason: Reason) -> Outgoing:
 
 
 def limit_config(config: CompressionConfig, limits: Limits) -> CompressionConfig:
-    """Return a config with these limits, as far as they are given, that keeps as much as fits."""
+    """Return a config with these limits, where they are set, that keeps as much as fits."""
     given = {name: value for name, value in asdict(limits).items() if value is not None}
     return config.model_copy(update=_KEEP_MOST | given)
 
@@ -271,7 +271,7 @@ def trim(
     room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
     bytes_max, kept = room, messages
     while (size := _measure(kept)) > room and bytes_max > _PIECE_CHARS_MIN:
-        # Sizes shrink about as the limit does: the next try is near, and there are few of them.
+        # Sizes shrink about as the limit does, so a few tries are enough.
         bytes_max = room if kept is messages else min(bytes_max * 3 // 4, bytes_max * room // size)
         kept = choose_by_size(messages, max(_PIECE_CHARS_MIN, bytes_max))
     made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
@@ -290,7 +290,7 @@ def _list_messages(given: Any) -> list[Any]:
 def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
     """Return leading system messages, the first user message and the newest messages, shortened, within a limit.
 
-    The newest part begins with a user message, if need be the last one before it, and never with a tool result.
+    The newest part begins with a user message (the last one before it, if necessary), never with a tool result.
     """
     lead = 0
     while lead < len(messages) - 1 and _role_of(messages[lead]) in ("system", "developer"):
@@ -320,7 +320,7 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
 
 
 def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:
-    """Return about how many tokens a byte of a request has, rather too many than too few."""
+    """Estimate the tokens per byte of a request, on the high side."""
     step = max(_SAMPLE_BYTES, len(data) // _SAMPLES)
     sample = b"".join(data[at : at + _SAMPLE_BYTES] for at in range(0, len(data), step))
     return 1.1 * max(1, count_text(sample.decode("utf-8", "replace"))) / max(1, len(sample))
@@ -371,13 +371,13 @@ def _starts_turn(message: Any) -> bool:
 
 
 def _is_open(message: Any) -> bool:
-    """Tell whether the next item belongs to the same step as this one (Responses)."""
+    """Return whether the next item belongs to the same step as this one (Responses)."""
     kind = str(message.get("type", "")) if isinstance(message, dict) else ""
     return kind == "reasoning" or kind.endswith("_call")
 
 
 def _is_result(message: Any) -> bool:
-    """Tell whether a message answers a tool call, in any wire format."""
+    """Return whether a message answers a tool call, in any wire format."""
     if not isinstance(message, dict):
         return False
     content = message.get("content")

@@ -1,4 +1,4 @@
-"""One request through the gateway: read it, prepare it, send it on, relay the answer, record what it cost.
+"""One request through the gateway: read it, prepare it, forward it, relay the answer, record what it cost.
 
 Upstream errors are relayed with status and body; only an overflow is retried, with a smaller request. Errors of the
 gateway itself have the shape that the client's library expects, and never quote a request.
@@ -62,8 +62,8 @@ REFUSED = (400, 413, 422)
 class Exchange:
     """State of one request in flight.
 
-    ``coded`` is the body as the client compressed it, and decoded. ``whole`` is a Responses request with the whole
-    conversation in it; ``chained`` is set if the client sent only what is new. ``answers`` are several after a recall.
+    ``coded`` is the body as the client compressed it, and decompressed. ``whole`` is a Responses request with its whole
+    conversation; ``chained`` is set if the client sent only what is new. After a recall there are several ``answers``.
     """
 
     asked: Asked
@@ -86,7 +86,7 @@ class Exchange:
 
 
 class Gateway:
-    """Passes requests on to the upstreams."""
+    """Forwards requests to the upstreams."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Gateway:
                 del self._by_tenant[tenant]
 
     def find_limit(self, tenant: str) -> tuple[int, str] | None:
-        """Return status and message if there are too many requests, the one at hand included."""
+        """Return status and message if there are too many requests, including the current one."""
         own = self._by_tenant.get(tenant, 0)
         if tenant and own > self._settings.tenant_requests_max:
             return 429, f"{own - 1} requests of this tenant are under way; try again"
@@ -202,7 +202,7 @@ class Gateway:
         if wire is not None:
             prepared = self._overflow.fit_output(await self._prepare(exchange, wire, body))
             exchange.outgoing = prepared if exchange.chained is None else exchange.chained.settle(prepared)
-            # The provider would add a second request of the same turn to its conversation.
+            # Not if the provider adds requests to its conversation: a recall would add a second one for the same turn.
             is_added = exchange.chained is not None and exchange.chained.is_added_by(exchange.outgoing)
             if self._settings.recall_tool and prepared.request is not None and not is_added:
                 exchange.recall = make_recall_tool(wire)
@@ -249,7 +249,7 @@ class Gateway:
             made = add_tool(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(add_tool, body)
             exchange.sent = made or b""
         if exchange.sent:
-            # The answer is read and may be continued: no client's coding on either way.
+            # The answer is read and may be continued, so neither direction uses the client's coding.
             asked = replace(asked, drop=asked.drop | {b"content-encoding", b"accept-encoding"})
             return await self._upstreams.send(exchange.side, asked, path, exchange.sent, is_read=is_read)
         exchange.recall = None
@@ -257,7 +257,7 @@ class Gateway:
             coded, plain = exchange.coded
             if body is plain:
                 body = coded
-            else:  # No longer the request that the client compressed: send it uncompressed.
+            else:  # It differs from the request that the client compressed: send it uncompressed.
                 asked = replace(asked, drop=asked.drop | {b"content-encoding"})
         return await self._upstreams.send(exchange.side, asked, path, body, is_read=is_read)
 
@@ -337,7 +337,7 @@ class Gateway:
     async def _relay_turn(
         self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
     ) -> None:
-        """Relay an answer, and run the recall calls in it until there is one without."""
+        """Relay an answer; answer its recall calls and ask again until an answer has none."""
         tool, outgoing = exchange.recall, exchange.outgoing
         assert tool is not None, "the tool was offered"
         assert outgoing.session is not None, "the request was prepared"

@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' format, what OpenTelemetry gets, and structured logs: one line of JSON per request.
+"""Metrics for Prometheus and OpenTelemetry, and structured logs: one line of JSON per request.
 
 Labels are few and fixed: no client can add one. Logs contain figures and names, never content: no header, query, body
-or key. What a client sent appears as sizes and counts, plus the model's name, shortened.
+or key. Of a client's data, only sizes, counts and the shortened name of the model appear.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.server.gateway import Exchange
     from refold.server.outgoing import Outgoing
 
-# A client makes up the ids of runs: only so many are kept, and so many sessions of each.
+# Clients choose the ids of runs, so their number is bounded, and so is the number of sessions of each.
 RUNS_MAX, RUN_SESSIONS_MAX = 256, 200
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 log = logging.getLogger("refold.server")
@@ -61,32 +61,28 @@ class Metrics:
         self.telemetry = telemetry
         self.registry = registry = CollectorRegistry()
         count = partial(Counter, registry=registry)
-        self.in_flight = Gauge("refold_requests_in_flight", "Requests under way.", registry=registry)
-        self.failed_open = count("refold_failed_open", "Requests that went through as they came because refold failed.")
+        self.in_flight = Gauge("refold_requests_in_flight", "Requests in flight.", registry=registry)
+        self.failed_open = count("refold_failed_open", "Requests forwarded unchanged because refold failed.")
         self.overflows = count("refold_overflows", "Requests that an upstream refused as too long.")
-        self.retried = count("refold_overflows_retried", "Those that were sent again, smaller.")
+        self.retried = count("refold_overflows_retried", "Refused requests that were retried with a smaller context.")
         self.broken = count(
             "refold_broken", "Requests that ended early: client gone or stalled, upstream stalled or broken off."
         )
-        self.tokens_before = count("refold_tokens_before", "Tokens of requests as they came.")
-        self.tokens_after = count("refold_tokens_after", "Tokens of requests as they went.")
+        self.tokens_before = count("refold_tokens_before", "Tokens of incoming requests.")
+        self.tokens_after = count("refold_tokens_after", "Tokens of requests as sent upstream.")
         self.prepare_seconds = Histogram(
             "refold_prepare_seconds", "Time that refold itself took per request.", buckets=_SECONDS, registry=registry
         )
         self.recalls = count("refold_recalls", "Recall calls that the gateway answered.")
-        self.compressions = count("refold_compressions", "Compressions that were made.")
-        requests = count(
-            "refold_requests", "Requests by wire format and the class of their status.", ["wire", "status"]
-        )
-        reasons = count(
-            "refold_reasons", "Requests by the code of what was done with them, as in x-refold-reason.", ["code"]
-        )
+        self.compressions = count("refold_compressions", "Compressions made.")
+        requests = count("refold_requests", "Requests by wire format and status class.", ["wire", "status"])
+        reasons = count("refold_reasons", "Requests by reason code, as in x-refold-reason.", ["code"])
         # Looking a label up takes longer than counting.
         self._find_requests, self._find_reason = cache(requests.labels), cache(reasons.labels)
         self._runs: OrderedDict[tuple[str, str], RunCounts] = OrderedDict()
 
     def find_run(self, tenant: str, run: str) -> RunCounts:
-        """Return the counts of a tenant's run; zeros if it asked for nothing."""
+        """Return the counts of a tenant's run; zeros if it made no request."""
         return self._runs.get((tenant, run)) or RunCounts()
 
     def follow(self, exchange: Exchange) -> AbstractContextManager[None]:
@@ -168,7 +164,7 @@ def describe_passage(exchange: Exchange) -> tuple[str, dict[str, Any]]:
 
 
 def _describe_answers(exchange: Exchange) -> dict[str, Any]:
-    """Return what the provider billed: the sum if the gateway asked it several times."""
+    """Return what the provider billed; the sum if the gateway sent several requests."""
     billed: Sum[str] = Sum()
     for answered in exchange.answers:
         if answered.has_usage:
@@ -233,7 +229,7 @@ def log_request(exchange: Exchange) -> None:
 
 
 class StandardErrorHandler(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is now: a program that runs a gateway may replace it."""
+    """Writes to the current ``sys.stderr``, which a program that embeds the gateway may replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -244,7 +240,7 @@ def set_up_logs(level: str = "info") -> None:
     """Send the gateway's log to standard error, and silence the HTTP server's own: it would log addresses and paths."""
     handler = StandardErrorHandler()
     handler.setFormatter(JsonLines())
-    # An export to OpenTelemetry that fails is worth a line.
+    # Failed exports to OpenTelemetry are logged.
     levels: dict[str, int | str] = {log.name: level.upper(), "opentelemetry": logging.NOTSET}
     levels |= dict.fromkeys(("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp", "asyncio"), logging.CRITICAL)
     for name, wanted in levels.items():

@@ -110,7 +110,7 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
     if len(places.spans) != request.count:
         return None
     if request.wire.name == "anthropic" and any(item.role == "system" for item in items):
-        return None  # Some may have to become user messages.
+        return None  # Some of these may have to become user messages.
     pieces = find_pieces(items, request)
     if pieces is None or any(isinstance(piece, int) and piece >= len(places.spans) for piece in pieces):
         return None
@@ -173,7 +173,7 @@ class Attempt:
         return self.make_request(request.messages, follows=follows, digests=digests, reports=self.due)
 
     def make_outgoing(self, made: PreparedView | SmallerBody, written: bytes | None) -> Outgoing:
-        """Return what goes upstream; ``written`` replaces the client's bytes if it is given."""
+        """Return the request that goes upstream; ``written`` replaces the client's bytes if it is given."""
         session, kept = self.session, because.SENT_UNCHANGED if written is None else because.SENT_KEPT
         session.synced = self.request.digests
         return Outgoing(
@@ -219,7 +219,7 @@ class Reporter:
         """Record what an answer cost; ``is_extra``: its request held more than the prepared context."""
         session = outgoing.session
         if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
-            return  # Another request was prepared since, or this one was not.
+            return  # Another request was prepared meanwhile, or this one was not prepared.
         if answered.has_usage:
             finish_reason = None if is_extra else answered.finish_reason or None
             session.due.append(ReportedUsage(answered.usage, finish_reason, is_extra=is_extra))
@@ -233,7 +233,7 @@ class Reporter:
             self._timer = loop.call_later(LINGER_S, self._flush)
 
     def take_due(self, session: KnownSession) -> list[ReportedUsage]:
-        """Return what is still to be stored for a session; the caller must store it."""
+        """Return the reports of a session that are not stored yet; the caller must store them."""
         if not session.due:
             return []
         due, session.due = session.due, []
@@ -263,7 +263,7 @@ class Reporter:
         self.start(record, *late)
 
     def report_failure(self, session: KnownSession, reason: Reason, error: Exception | None = None) -> None:
-        """Log what was done about a failure, and store it as an event. Of foreign errors only the type is logged."""
+        """Log how a failure was handled, and store it as an event. Only the type of foreign errors is logged."""
         fields: dict[str, object] = {"session": session.id, "reason": reason.code}
         if error is not None:
             self.note_written(error)
@@ -351,14 +351,14 @@ def store_billed(manager: ContextCompressionManager, session_id: str, due: list[
                 is_overflow=one.is_overflow,
                 is_extra=one.is_extra,
             )
-        except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+        except Exception as error:  # noqa: BLE001 - losing figures must not fail a request
             _tell_lost(error)
 
 
 async def _run_quietly(record: Callable[[], Any]) -> None:
     try:
         await asyncio.to_thread(record)
-    except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+    except Exception as error:  # noqa: BLE001 - losing figures must not fail a request
         _tell_lost(error)
 
 

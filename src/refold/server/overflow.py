@@ -40,7 +40,7 @@ log = logging.getLogger("refold.server")
 RETRIES_MAX = 3
 # Without a stated limit or an accepted size: share of the refused size for the first and the second retry.
 _SHARES = (0.7, 0.5)
-# A shorter answer would be useless.
+# A shorter answer is useless.
 _OUTPUT_MIN = 1_024
 
 
@@ -74,7 +74,7 @@ class Sizes:
     lowers_output: bool = False
 
     def find_reserve(self, output_tokens: int) -> int:
-        """Return the part of the window to reserve for an answer of so many tokens."""
+        """Return the part of the window to reserve for an answer of this many tokens."""
         if not self.counts_output:
             return 0
         return min(output_tokens, self.window // _ANSWER_SHARE) if self.lowers_output else output_tokens
@@ -166,7 +166,7 @@ def _find_reserve_max(window: int) -> int:
 
 
 def limit_exactly(tokens: int, margin: float = 0.0) -> Limits:
-    """Return limits under which a context of so many tokens is the largest that fits; ``margin`` is the counter's."""
+    """Return limits under which a context of this many tokens is the largest that fits; ``margin`` is the counter's."""
     return Limits(int(max(1, tokens) * (1.0 + margin)) + 2, 0)
 
 
@@ -211,7 +211,7 @@ class OverflowRecovery:
         key = find_limit_key(session, request)
         is_last = retry == RETRIES_MAX - 1
         if overflow.is_quoted and (is_last or outgoing.tokens_after <= self._limits.read(key).accepted):
-            return None  # The error repeats the request's own words, and nothing else says that it is too long.
+            return None  # The error only quotes the request; nothing else indicates that it is too long.
         self._learn(key, outgoing, request, overflow)
         lowered = self._lower_answer(key, outgoing, request)
         if lowered is not None:
@@ -237,7 +237,7 @@ class OverflowRecovery:
         return _lower_output(outgoing, request, sizes.window) or outgoing
 
     def _lower_answer(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest) -> Outgoing | None:
-        """Return the same request with a lower ``max_tokens`` where no context fits beside the answer asked for."""
+        """Return the same request with a lower ``max_tokens`` if no context fits beside an answer of that size."""
         sizes, wanted = self._limits.read(key), request.output_tokens_max
         if wanted <= _find_reserve_max(sizes.window) or not self._limits.lower_output(key):
             return None
@@ -266,7 +266,7 @@ class OverflowRecovery:
             if count_room(limits) < tokens:
                 return limits
         if 0 < sizes.accepted < tokens:
-            # The same middle that later requests get, so that they need no compression of their own; then what is safe.
+            # First the midpoint that later requests get, so that they need no further compression; then the safe size.
             return limit_exactly((sizes.accepted + tokens) // 2 if retry == 0 else sizes.accepted)
         return limit_exactly(int(max(1, tokens) * _SHARES[min(retry, 1)]))
 

@@ -2,7 +2,7 @@
 
 A request that extends the previous one by little, with nothing to compress, is prepared in memory on the event loop and
 stored while the upstream works. Blocking work runs in threads; requests of one session take turns. If preparing fails,
-the request still goes through, compressed in memory if it would not fit, and a header and an event report it.
+the request is still forwarded, compressed in memory if it would not fit, and a header and an event report it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
 NEW_BYTES_MAX = 16_384
 ITEMS_MAX = 1_000
-# Requests for these reasons pass through, and are stored all the same.
+# Requests that pass through for these reasons are stored nevertheless.
 _HELD = frozenset(
     kind.code for kind in (because.CONVERSATION, because.PROMPT, because.PROVIDER_COMPACTION, because.PREVIOUS_RESPONSE)
 )
@@ -87,13 +87,13 @@ class Preparer:
         self.workers = BodyWorkers(settings.prepare_s_max)
         self._fallback = Fallback(settings, manager, self.workers)
         self._writes = WriteBehind(manager.store_prepared)
-        # Sessions of conversations at the provider, for as long as something of them is under way or to be stored.
+        # Sessions of conversations at the provider, while a request of them is in flight or a report is to be stored.
         self._provided: WeakValueDictionary[str, KnownSession] = WeakValueDictionary()
         self.storage = TenantStorage(manager.ledger, settings.tenant_bytes)
         self._in_flight = 0
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes, name: str = "") -> Outgoing:
-        """Return what goes upstream for a request; ``name`` names its session if the client names none."""
+        """Return the request that goes upstream; ``name`` is its session's name if the client gives none."""
         started = time.perf_counter()
         named = read_name(asked, name)
         session_id = make_id(asked.tenant, named) if named else ""
@@ -216,7 +216,7 @@ class Preparer:
         return replace(request, wire=wire)
 
     async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:
-        """Return a request with all its messages, if only its tail was read; a large one as it is."""
+        """Return a request with all its messages if only its tail was read; a large one unchanged."""
         if not request.known:
             return request
         return await self._read(session.tenant, request.wire, body)
@@ -259,7 +259,7 @@ class Preparer:
             return None
 
     async def _run_bounded(self, attempt: Attempt) -> Outgoing:
-        """Prepare within the time limit; after it, preparing goes on and the request is compressed in memory."""
+        """Prepare within the time limit; after it, preparing continues and the request is compressed in memory."""
         task = asyncio.ensure_future(self._run(attempt))
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
@@ -293,7 +293,7 @@ class Preparer:
             return outgoing
 
     async def _run_tail(self, attempt: Attempt) -> Outgoing | None:
-        """Prepare a request from its new messages, stored with what is due; None if the session has changed."""
+        """Prepare a request from its new messages, stored with due reports; None if the session has changed."""
         manager, view = self.manager, None
         if attempt.ticket is None:
             now = await asyncio.to_thread(manager.prepare_now, attempt.make_tail_request())
@@ -369,7 +369,7 @@ class Preparer:
         return written
 
     def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> PreparedView | None:
-        """Return the prepared context with the items of its view; None if the view has changed since. Blocks."""
+        """Return the prepared context with the items of its view; None if the view has changed meanwhile. Blocks."""
         if not prepared.edits:
             return _describe(prepared)
         row, items = self.manager.ledger.read_session(session.id), self.manager.read_view(session.id)
@@ -397,7 +397,7 @@ class Preparer:
     def _finish(
         self, attempt: Attempt, view: PreparedView, spliced: tuple[Places | None, bytes | None] | None
     ) -> Outgoing | None:
-        """Return what goes upstream once the session is ready; None if the messages could not be located."""
+        """Return the request that goes upstream, and remember it; None if the messages could not be located."""
         if spliced is None:
             attempt.session.synced = ()
             return None

@@ -1,4 +1,4 @@
-"""Streamed answers that may contain a recall call: what the client sees of them, and how the next one continues them.
+"""Streamed answers that may contain a recall call: which events the client sees, and how the next answer continues.
 
 Text is relayed as it arrives. From the first tool call on, events are held until the answer ends; if none of the calls
 is ours they are released unchanged. After a recall they are dropped, and the events of the next answer get the ids and
@@ -38,7 +38,7 @@ class RecallStream(ABC):
         self.is_continued = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what of the stream may be relayed now."""
+        """Return the bytes that may be relayed now."""
         self._rest += chunk
         out: list[bytes] = []
         while (end := _EVENT_END.search(self._rest)) is not None:
@@ -59,13 +59,13 @@ class RecallStream(ABC):
         return b"".join(out)
 
     def release(self) -> bytes:
-        """Return what was held, the end of the stream included."""
+        """Return the held events, including the end of the stream."""
         held, rest = b"".join(self._held), self._rest
         self._held, self._rest = [], b""
         return held + rest
 
     def go_on(self) -> None:
-        """Drop what was held, and read the next answer as the continuation of this one."""
+        """Drop the held events, and read the next answer as the continuation of this one."""
         self._held, self._rest, self._is_holding, self.is_continued = [], b"", False, True
         self.answer = self._wire.answer()
 
@@ -76,7 +76,7 @@ class RecallStream(ABC):
 
     @abstractmethod
     def _must_hold(self, payload: dict[str, Any]) -> bool:
-        """Tell whether an event begins a call or ends the answer."""
+        """Return whether an event begins a call or ends the answer."""
 
     @abstractmethod
     def _forwarded(self, payload: dict[str, Any]) -> None: ...
@@ -129,7 +129,7 @@ class AnthropicStream(RecallStream):
             self._has_thought = self._has_thought or "thinking" in str(block.get("type"))
 
     def _rewrite(self, payload: dict[str, Any]) -> bytes:
-        """Continue the numbers of the blocks; a message begins once and has its thinking at its beginning."""
+        """Continue the block indexes; a message begins once, and only its beginning has thinking."""
         kind = str(payload.get("type"))
         if kind == "message_start" and self._has_begun:
             return b""

@@ -1,8 +1,8 @@
-"""A recall tool that the gateway adds to requests and answers itself: an agent gets back what was folded away.
+"""A recall tool that the gateway adds to requests and answers itself, so that an agent can read folded content.
 
 The tool is appended to the client's tools from the first request on, so the cached prefix stays the same. When the
 model calls it, the gateway asks the model again with the result and relays only the final answer: the client never sees
-the call. If the model calls the client's tools in the same answer, it repeats those calls with the result at hand.
+the call. Calls of the client's tools in the same answer are dropped; the model repeats them when it has the result.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from refold.tokens import counter_for
 
 NAME = "refold_recall"
 ROUNDS_MAX = 3
-# All results of one turn, in tokens; with less than the least of the window left, nothing is shown.
+# Tokens of all results of one turn; if less than the minimum is left in the window, no result is shown.
 RESULT_TOKENS_MAX, RESULT_TOKENS_MIN = 4_000, 120
-# How many calls of one answer are answered; the others get the answer to call again.
+# How many calls of one answer are answered; the others are told to call again.
 CALLS_MAX, PASSAGES_MAX, QUERY_CHARS_MAX = 4, 5, 2_000
-# How the result and its frame may exceed our count.
+# A margin, because the result and its frame may exceed our count.
 ROOM_SHARE = 0.9
 ANSWER_BYTES_MAX = 16_000_000
 _DESCRIPTION = (
@@ -110,7 +110,7 @@ class TurnRecalls:
         return dict.fromkeys(results, self.texts("no_room"))
 
     def _find_room(self) -> int:
-        """Return how many tokens results may have; the most if the session cannot be read, which has no results."""
+        """Return how many tokens the results may have; the maximum if the session cannot be read: it has no results."""
         try:
             now = self._manager.status(self._session_id)
         except LedgerError:
@@ -188,7 +188,7 @@ class RecallTool(ABC):
         if is_last:
             request["tool_choice"] = self.no_choice
         elif request.get("tool_choice") not in (None, "auto", {"type": "auto"}):
-            # A forced tool was called already; forcing it again would never end.
+            # The forced tool has been called; forcing it again would never end.
             del request["tool_choice"]
         return dump_json(request)
 
@@ -245,7 +245,7 @@ def _drop_unusable_thoughts(items: list[Any], *, is_stored: bool) -> list[Any]:
 
 
 class TurnRelay:
-    """Relays the answers of one turn to the client as if they were one."""
+    """Relays the answers of one turn to the client as one answer."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class TurnRelay:
         return self._size
 
     async def fail(self, response: aiohttp.ClientResponse) -> None:
-        """Relay an error that a further request of the turn had; break off if the answer has begun."""
+        """Relay the error of a further request of the turn; break off if the answer has begun."""
         if self.has_begun:
             raise BrokenOff(f"the upstream answered a recall with {response.status}")
         await relay_answer(response, self._send, self._watch, own=self._own)

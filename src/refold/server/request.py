@@ -27,18 +27,18 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
     b"transfer-encoding upgrade".split()
 )
-# Set for each connection: host, length of the body, whether to wait before sending it.
+# These are set for each connection: host, length of the body, whether to wait before sending it.
 _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 # Codings that AnswerReader can decode; usage in any other coding would go unread.
 _CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "identity")
-# Characters that stay as they are in a value with letters beyond ASCII: all of ASCII but the sign that escapes.
+# Characters that are not percent-encoded in a value with letters beyond ASCII: all of ASCII except the percent sign.
 _PLAIN = "".join(chr(code) for code in range(32, 127)).replace("%", "")
 Result = TypeVar("Result")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-# Most answers arrive before watching for a disconnect would pay.
+# Most answers arrive before it is worth watching for a disconnect.
 FIRST_S, NEXT_S = 0.1, 1.0
 _NEVER = float("inf")
 
@@ -274,7 +274,7 @@ class TookTooLong(Exception):
 
 
 class Watch:
-    """Watches over the current task with one timer, and cancels it if the client is gone or stalls, or time is over."""
+    """Watches the current task with one timer; cancels it if the client is gone or stalls, or the time is over."""
 
     def __init__(self, receive: Receive, *, stall_s: float, request_s_max: float) -> None:
         self._receive = receive

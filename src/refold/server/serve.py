@@ -62,7 +62,7 @@ class JoinedWrites:
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is closing or closed."""
+        """Return whether the connection is closing or closed."""
         return self._transport.is_closing()
 
     def _flush(self) -> None:
@@ -119,7 +119,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._is_in_head = False
         if not self._is_declined():
             super().on_headers_complete()
-            if self.cycle is not None:  # None if a websocket was asked for.
+            if self.cycle is not None:  # None if the client requested a websocket.
                 self.cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
@@ -186,7 +186,7 @@ class GatewayServer(uvicorn.Server):
         self.has_begun.set()
 
     async def main_loop(self) -> None:
-        """Wait until the server is stopped. uvicorn would look ten times a second."""
+        """Wait until the server is stopped. uvicorn itself would poll ten times a second."""
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
         if not self.should_exit:

@@ -53,7 +53,7 @@ _AGENT = re.compile(r"[A-Za-z][\w.-]{0,39}")
 _OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
 NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
-# A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
+# A client that trims its oldest messages is recognised by its remaining replies: at least this many, and this share.
 REPLIES_MIN, REPLIES_SHARE = 2, 0.6
 REPLIES_KEPT = 200_000
 SETTING = GATEWAY
@@ -76,7 +76,7 @@ def find_origin(asked: Asked) -> Origin:
     if not conversation:
         return Origin(client)
     if agent := asked.header("x-claude-code-agent-id"):
-        # Sub-agents of Claude Code have the session's id and one of their own.
+        # Sub-agents of Claude Code send the session's id and their own.
         above = asked.header("x-claude-code-parent-agent-id")
         parent = _join_ids(conversation, above) if above else conversation
         return Origin(client, _join_ids(conversation, agent), parent)
@@ -122,7 +122,7 @@ def find_provider_conversation(body: Mapping[str, Any]) -> str:
 
 
 def name_provided(conversation: str) -> str:
-    """Return the name of the session of a provider's conversation: its own id where that is a valid name."""
+    """Return the session name for a provider's conversation: the conversation's id, if that is a valid name."""
     try:
         return check_name(conversation)
     except FormatError:
@@ -250,7 +250,7 @@ class Identities:
                 stored_wire = row.wire if row is not None else ""
             # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
             elif any(request.replies) and self.find(tenant, request, origin) is None:
-                # Those with the same first message, from any process.
+                # Load sessions with the same first message, from any process.
                 await self.load(ledger, CANDIDATES_MAX, make_id(tenant, name_alike(request)))
         except RefoldError as error:
             log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
@@ -277,12 +277,12 @@ class Identities:
         return known
 
     def take_moved(self) -> list[KnownSession]:
-        """Return the sessions that have got another parent since the last call."""
+        """Return the sessions whose parent has changed since the last call."""
         moved, self._moved = self._moved, []
         return moved
 
     def _join_family(self, known: KnownSession, request: ReadRequest, origin: Origin) -> None:
-        """Give a new session its parent; a conversation leads those that only asked for its title before it began."""
+        """Set the parent of a new session. A conversation becomes the parent of one that only asked for its title."""
         ids = [one for one in (origin.conversation, origin.parent) if one]
         roots = [self._roots[known.tenant, one] for one in ids if (known.tenant, one) in self._roots]
         known.parent = roots[0] if roots else ""
@@ -407,7 +407,7 @@ def count_answers(replies: Sequence[bool]) -> int:
 
 
 def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
-    """Tell whether a request that shares ``common`` messages with a session continues it."""
+    """Return whether a request that shares ``common`` messages with a session continues it."""
     is_dialog = any(request.replies[:common])
     if common == len(known.digests):
         # Before the model has answered, only the system prompt distinguishes two conversations.

@@ -33,9 +33,9 @@ _UPSTREAMS = ("openai_upstream", "anthropic_upstream", "openai_key", "anthropic_
 _VARIED = ("host", "port", *_UPSTREAMS, "cache_marks", "summaries", "otel", "otel_metrics")
 # Settings that an environment variable sets, by its name: REFOLD_OPENAI_UPSTREAM.
 VARIABLES = {f"REFOLD_{name.upper()}": name for name in _VARIED}
-# Held keys belong in the environment: a file that contains them is soon committed.
+# The operator's keys belong in the environment: a file with keys is easily committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
-# Bodies above this size are read and prepared in a worker process: they would hold up other requests.
+# Bodies above this size are read and prepared in a worker process: they would block other requests.
 LARGE_BYTES = 2_000_000
 # Reading a small body takes less time than handing it to a thread.
 INLINE_BYTES_MAX = 65_536
@@ -117,7 +117,7 @@ class GatewaySettings:
         return is_local_host(self.host)
 
     def change(self, changes: Mapping[str, object]) -> GatewaySettings:
-        """Return the settings with the given changes; None leaves a value as it is."""
+        """Return the settings with the given changes; None leaves a value unchanged."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 
 
@@ -173,7 +173,7 @@ def _read_value(name: str, value: object, place: str) -> object:
 
 
 def is_local_host(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -240,7 +240,7 @@ def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> C
 
 
 def can_ask_model(config: CompressionConfig, settings: GatewaySettings) -> bool:
-    """Tell whether a model may write the summary of some request."""
+    """Return whether a model may write summaries for some request."""
     if settings.summaries == "off":
         return False
     has_key = bool(settings.openai_key or settings.anthropic_key) or settings.summaries == "client"

@@ -46,7 +46,7 @@ KEEPALIVE_S = 15.0
 # A larger body is written in pieces, so that other requests are answered in between.
 _WRITTEN_WHOLE = 1_000_000
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
-# With the operator's key, a tenant chooses neither another method or path nor an account of the operator's.
+# With the operator's key, a tenant must not choose another method or path, or one of the operator's accounts.
 _STEERING = frozenset(
     b"x-http-method-override x-http-method x-method-override x-original-url x-original-uri x-rewrite-url "
     b"x-forwarded-host x-forwarded-prefix x-forwarded-path x-forwarded-uri forwarded "
@@ -55,7 +55,7 @@ _STEERING = frozenset(
 _AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 ERROR_BYTES_MAX = 1_000_000
 EVENT_BYTES_MAX = 65_536
-# A stream without an event for so long is relayed unchanged: the request was accepted.
+# After this time without an event, a stream is relayed unchanged: the request was accepted.
 FIRST_EVENT_S = 5.0
 # Statuses that providers use for requests that are too long.
 _MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
@@ -189,7 +189,7 @@ async def _read_first_event(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _has_begun(text: bytes) -> bool:
-    """Tell whether there is a complete event beyond the acknowledgement of the request (Responses)."""
+    """Return whether there is a complete event after the acknowledgement of the request (Responses)."""
     *events, _ = _EVENT_END.split(text)
     return any(event.strip() and not _TAKEN.search(event) for event in events)
 
@@ -212,7 +212,7 @@ async def _classify(status: int, text: bytes, request: bytes) -> ContextOverflow
     if not isinstance(error, ContextOverflow):
         return None
     # Providers quote what they refuse. A limit that the request itself contains must not be learned as theirs.
-    if len(request) > LARGE_BYTES:  # Searching it would hold up other requests: believe nothing.
+    if len(request) > LARGE_BYTES:  # Searching it would block other requests: trust no quotation.
         error = classify_response(status, text, is_quoted=lambda _: True)
     else:
         said = await asyncio.to_thread(_read_plain, request)

@@ -78,7 +78,7 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
 
 
 def _asks_to_compact(edits: object) -> bool:
-    """Tell whether the provider is asked to replace the conversation by a summary of its own.
+    """Return whether the client asks the provider to replace the conversation by its own summary.
 
     Other edits (clearing old thinking or tool results) work on a compressed request as well.
     """
@@ -135,11 +135,11 @@ WIRES = {wire.name: wire for wire in (CHAT, RESPONSES, ANTHROPIC)}
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.
 _ALIASES = {path.removeprefix("/v1"): path for path in (*_COMPRESSED, "/v1/messages/count_tokens", "/v1/models")}
-# Paths that tenants may use with the operator's key: none that reads or changes the whole account.
+# Paths that tenants may use with the operator's key. None of them reads or changes the whole account.
 _FOR_TENANTS = frozenset(
     (("GET", "/v1/models"), *(("POST", path) for path in (*_COMPRESSED, "/v1/messages/count_tokens", "/v1/embeddings")))
 )
-# Signs that a server behind the upstream could read as another path, such as %252f or ;, are not for tenants.
+# Tenants may not use characters that a server behind the upstream could read as another path, such as %252f or ;.
 _PLAIN_PATH = re.compile(r"(?:[\w.:@/~-]|%2[fF]|%3[aA]|%40)+")
 
 
@@ -154,7 +154,7 @@ def find_path(path: str) -> str | None:
 
 
 def is_for_tenants(method: str, path: str, more: Sequence[str] = ()) -> bool:
-    """Tell whether tenants that share the operator's key may use this path; ``more`` are paths that settings allow."""
+    """Return whether tenants that share the operator's key may use this path; ``more``: paths that settings allow."""
     if ".." in path or not _PLAIN_PATH.fullmatch(path):
         return False
     if (method, path) in _FOR_TENANTS or (method == "GET" and path.startswith(_MODEL_PATH)):

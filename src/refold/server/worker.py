@@ -1,4 +1,4 @@
-"""Worker processes for large bodies, and threads that tenants share: no request holds up those of others for long.
+"""Worker processes for large bodies, and threads that tenants share: no request delays those of others for long.
 
 A parser holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min`` is handled in
 a separate process, which opens the same ledger as another gateway would. Processes are started on first use; there are
@@ -48,14 +48,14 @@ MEMORY_BYTES_MAX = 3_000_000_000
 READ_S_MAX = 20.0
 # What the main process keeps of a body that a worker has parsed.
 _KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max_output_tokens")
-# Half of the threads stay free for others, whatever a tenant sends.
+# Half of the threads stay free for other tenants.
 THREADS_MAX = max(8, min(32, (os.cpu_count() or 1) + 4))
-# The tenant for whose request a task, and the threads that it starts, work.
+# The tenant of the request that a task, and the threads it starts, work for.
 request_owner: ContextVar[str] = ContextVar("request_owner", default="")
 
 
 class FairThreads(ThreadPoolExecutor):
-    """The event loop's threads, given to tenants in turns. A tenant uses half of them at most; the operator, all."""
+    """The event loop's threads, which tenants get in turn. A tenant uses at most half of them; the operator, all."""
 
     def __init__(self) -> None:
         super().__init__(THREADS_MAX, "refold-thread")
@@ -72,7 +72,7 @@ class FairThreads(ThreadPoolExecutor):
         return made
 
     def _start_next(self) -> None:
-        """Start what may run now; the lock is held. Owners who have just had a turn are last."""
+        """Start calls that may run now; the caller holds the lock. Owners who just had a turn come last."""
         while sum(self._running.values()) < THREADS_MAX:
             owner = next((one for one in self._waiting if not one or self._running[one] < THREADS_MAX // 2), None)
             if owner is None:
@@ -89,13 +89,13 @@ class FairThreads(ThreadPoolExecutor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 - handed over to whoever waits for it
+                except BaseException as error:  # noqa: BLE001 - the future carries it to its waiter
                     future.set_exception(error)
         finally:
             with self._lock:
                 self._running[owner] -= 1
-                self._running += Counter()  # Without owners who have nothing running.
-                with contextlib.suppress(RuntimeError):  # Shut down meanwhile: nobody waits any more.
+                self._running += Counter()  # Drop owners without running calls.
+                with contextlib.suppress(RuntimeError):  # The pool was shut down: nobody is waiting.
                     self._start_next()
 
 
@@ -147,7 +147,10 @@ class BodyWorkers:
 
     async def run(self, kind: str, tenant: str, wire: Wire, body: bytes, *, job: PrepareJob | None = None) -> Any:
         """Run a job of ``_Jobs`` in a process; raise Unreadable or WorkerFailed. A process that fails is killed."""
-        limits = {"read": min(READ_S_MAX, self._seconds_max), "trim": READ_S_MAX}  # Trimming is the last resort.
+        limits = {
+            "read": min(READ_S_MAX, self._seconds_max),
+            "trim": READ_S_MAX,
+        }  # Trimming is the last resort.
         seconds = limits.get(kind, self._seconds_max)
         turn = self._tenants.setdefault(tenant, asyncio.Lock())
         try:

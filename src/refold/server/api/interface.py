@@ -54,7 +54,7 @@ _STATUSES = {
     400: "The request cannot be read.",
     401: "A key of this gateway is needed.",
     403: "Not for this caller.",
-    404: "There is nothing of that name.",
+    404: "Not found.",
     413: "Too large, or it cannot shrink enough.",
     422: "A setting is wrong.",
     502: "The upstream refused or failed.",
@@ -126,7 +126,7 @@ class Access:
         return name_session(self.tenant, session_id)
 
     def owns(self, session_id: str) -> bool:
-        """Tell whether a session is the caller's."""
+        """Return whether a session belongs to the caller."""
         return belongs_to(self.tenant, session_id)
 
     def list_rows(self, limit: int, offset: int) -> list[SessionRow]:
@@ -169,12 +169,12 @@ def _list_faults(error: ValidationError | RequestValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])[:1_000]
 
 
-# Errors of the ledger that say nothing about its files.
+# Ledger errors whose messages do not name its files.
 _FOR_TENANTS = (SessionBusy, SessionNotFound, ChangeRefused)
 
 
 def show_error(error: RefoldError, tenant: str) -> str:
-    """Return the message of an error for a caller. Files and servers of the ledger are named to the operator alone."""
+    """Return an error's message for a caller. Only the operator sees the names of the ledger's files and servers."""
     if tenant and isinstance(error, LedgerError) and not isinstance(error, _FOR_TENANTS):
         return Sentence("the ledger cannot be read or written now; the operator of this gateway has to look at it")
     return find_sentence(error)

@@ -1,7 +1,7 @@
 """Routes of the whole workspace: gateway status, settings, statistics, daily memory, recall, and a stream of events.
 
-A tenant sees figures of its own sessions only; routes for all tenants are the operator's, who has no key. Events come
-from the ledger, so those of other processes are included, and a client that reconnects continues where it stopped
+A tenant sees only figures of its own sessions. Routes about all tenants are for the operator, who has no key. Events
+come from the ledger, so those of other processes are included, and a client that reconnects continues where it stopped
 (``Last-Event-ID``). Streams end when the gateway stops; their number is limited.
 """
 
