@@ -216,7 +216,7 @@ class Application:
             await send({"type": "websocket.close", "code": 1000})
             return
         body = b'{"error":{"message":"refold: plain HTTP only, no websockets","type":"invalid_request_error"}}'
-        await send_whole(send, 426, [(b"content-type", b"application/json")], body, "websocket.http")
+        await send_whole(send, 426, [(b"content-type", b"application/json")], body, kind="websocket.http")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -262,7 +262,7 @@ async def send_json(
     await send_whole(send, status, headers, orjson.dumps(payload))
 
 
-async def send_whole(send: Send, status: int, headers: Headers = (), body: bytes = b"", kind: str = "http") -> None:
+async def send_whole(send: Send, status: int, headers: Headers = (), body: bytes = b"", *, kind: str = "http") -> None:
     """Send an answer at once; ``kind`` is ``websocket.http`` for the refusal of a websocket."""
     headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
