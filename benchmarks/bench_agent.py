@@ -1,4 +1,4 @@
-"""What a step of the agent costs beside the bare model call, and how soon ``refold chat`` can be typed into.
+"""Cost of a step of the agent beside the bare model call, and how soon ``refold chat`` can be typed into.
 
 The model call goes over real HTTP to a scripted provider on this machine, through the official client. What a step adds
 is measured against the call in the same step, so that a noisy machine hits both. Prints Markdown on standard output.

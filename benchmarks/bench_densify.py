@@ -1,4 +1,4 @@
-"""What densify saves on JSON, whether all of it comes back, and how long it takes.
+"""densify on JSON: tokens saved, whether all of it reads back, and the time it takes.
 
 Recorded outputs where ../shared/data is there, and generated records of the shapes that APIs and databases return.
 Prints Markdown. Tokens are o200k; a document that densify leaves alone counts as it is. "Values alone" is what dropping

@@ -1,4 +1,4 @@
-"""What folds by a model are worth: values in view, what a summary costs, and how good facts by rule are.
+"""Folds by a model: values in view, the cost of a summary, and how good facts by rule are.
 
 The summariser is a scripted, mediocre one: the first sentence of each message, under two of the headings. Sessions are
 replayed at 40% of their tokens, with and without the index of exact values. Facts are counted against a small set

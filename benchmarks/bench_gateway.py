@@ -1,4 +1,4 @@
-"""What the gateway adds: latency and throughput beside a bare pass-through on the same stack, in the same run.
+"""Overhead of the gateway: latency and throughput beside a bare pass-through on the same stack, in the same run.
 
 Provider, bare pass-through, gateway and, where their programs are at hand, other gateways are processes of their own.
 The driver sends requests of 1k, 50k and 200k tokens that grow by one turn each time, as an agent's do. All are
@@ -132,7 +132,7 @@ def make_history(tokens: int, talk: int) -> list[dict[str, str]]:
 
 
 def make_bodies(tokens: int, talk: int, count: int) -> list[bytes]:
-    """The requests of a talk that goes on: each one longer by an answer and a question."""
+    """The requests of a growing talk: each one longer by an answer and a question."""
     history = make_history(tokens, talk)
     bodies = []
     for turn in range(count):

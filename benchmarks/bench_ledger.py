@@ -1,4 +1,4 @@
-"""What the ledger costs: storing, reading and aligning, beside one orjson round trip of the same history.
+"""Cost of the ledger: storing, reading and aligning, beside one orjson round trip of the same history.
 
 Prints Markdown on standard output. Ratios compare within one run; the histories are made here, so anyone can run it.
 """

@@ -1,4 +1,4 @@
-"""What a compressing request costs: CPU of the slowest preparations, by cause, and how long others wait meanwhile.
+"""Cost of a compressing request: CPU of the slowest preparations, by cause, and how long others wait meanwhile.
 
     python benchmarks/bench_prepare.py              four recorded coding sessions joined, 974 messages, window 150,000
     python benchmarks/bench_prepare.py --generated  a session of the same length that the script makes up

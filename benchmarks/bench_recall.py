@@ -41,7 +41,7 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}
 PROBED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long")
 PROBES_PER_SESSION = 12
-# Messages that ask for nothing; what counts as a reference was chosen by looking at the first three files.
+# Messages that ask for nothing; the definition of a reference was chosen by looking at the first three files.
 SEEN = ("tau_airline", "bfcl_long_replay", "agent_long", "locomo")
 ORDINARY = (*SEEN, "zh_dialogues")
 LIMIT, TOKENS_MAX = 10, 1_500

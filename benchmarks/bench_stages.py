@@ -1,4 +1,4 @@
-"""What each stage gives and costs on recorded sessions, and what is still in view after ``default``.
+"""Gain and cost of each stage on recorded sessions, and the values still in view after ``default``.
 
 A probe is an exact value that a later tool call took from an earlier message; *strict* ones have one single earlier
 copy, *far* ones are used more than 20 messages later. The messages before a step are compressed to 40% of the whole
@@ -84,7 +84,7 @@ def show_text(view: View) -> str:
 
 
 def count_probes(found: Counter[str], moment: Moment, view: View) -> None:
-    """Count the probes of a moment, strict and far, and those that still stand in the view."""
+    """Count the probes of a moment, strict and far, and those that are still in view."""
     text = show_text(view)
     for probe in moment.probes:
         is_there = probe["value"] in text

@@ -28,7 +28,7 @@ LENGTHS = (0.5, 0.75, 1.0, 1.25, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one request, fold and message cost. CPU in milliseconds of one core, sizes in bytes."""
+    """Cost of one request, fold and message. CPU in milliseconds of one core, sizes in bytes."""
 
     request_ms: float
     fold_ms: float
@@ -39,7 +39,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a session is like."""
+    """A typical session."""
 
     requests: int
     minutes: int
@@ -49,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What a day needs. Rates are those of the busiest minute."""
+    """Needs of a day. Rates are those of the busiest minute."""
 
     requests: int
     rate_mean: float
@@ -78,7 +78,7 @@ class Law:
 
     @property
     def best_count(self) -> int | None:
-        """The number of gateways beyond which another one brings nothing; None if there is no such number."""
+        """The number of gateways beyond which another one does not help; None if there is no such number."""
         if self.crosstalk < 1e-6:
             return None
         return max(1, round(math.sqrt((1 - self.shared) / self.crosstalk)))

@@ -1,4 +1,4 @@
-"""What every test shares: the project's root, the hypothesis profiles, and the optional recorded sessions.
+"""Fixtures that all tests share: the project's root, the hypothesis profiles, and the optional recorded sessions.
 
 No fixture here may reach the network, read the user's home, or replace a part of refold by a double.
 """
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def read_commit() -> str:
-    """Return the commit under test; nothing where this is no clone."""
+    """Return the commit under test; nothing where this is not a clone."""
     asked = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, capture_output=True, text=True, check=False)
     return asked.stdout.strip()
 

@@ -42,7 +42,7 @@ def server_url() -> str:
 
 
 def schema_of(folder: Path) -> str:
-    """A schema for each folder: what a folder is to a store in a file."""
+    """A schema for each folder, as a folder is for a store in a file."""
     return "t" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
 
 

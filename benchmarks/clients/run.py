@@ -130,7 +130,7 @@ CLIENTS = [
 
 
 class Model:
-    """What the scripted model does: one more command at each step, then it is done."""
+    """The scripted model: one more command at each step, then it is done."""
 
     def __init__(self, client: Client, steps: int, lines: int) -> None:
         self.steps_done = 0

@@ -62,7 +62,7 @@ HEAD = (
 
 @dataclass
 class Results:
-    """What one system did with the sessions of a set; a session it failed on has no record."""
+    """The results of one system on the sessions of a set; a session it failed on has no record."""
 
     title: str
     records: dict[str, SessionRecord] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Link:
-    """What a peer is given: tokens for its messages, a counter, a summariser. Answers come from the other process."""
+    """Input of a peer: tokens for its messages, a counter, a summariser. Answers come from the other process."""
 
     def __init__(self, tokens: int, source: Any, target: Any) -> None:
         self.tokens = tokens

@@ -1,4 +1,4 @@
-"""Hundreds of steps in a window of 8k: every request fits and is valid, and early values can still be told."""
+"""Hundreds of steps in a window of 8k: every request fits and is valid, and early values can still be found."""
 
 import json
 import random
@@ -66,7 +66,7 @@ async def work_through(wire: str, steps: int, folder: Path, **settings: Any) -> 
         agent = make_agent(provider, manager, wire, [read_log], limits=AgentLimits(steps_max=steps + 10))
         events = await run_all(agent, "Read all logs and remember what they say is to be remembered.")
         assert pick(events, Finished) == [Finished("All logs are read.", "stop", steps)]
-        # Every one was accepted: the server refuses what does not fit or is not valid, and a refused one is sent anew.
+        # Every one was accepted: the server refuses what does not fit or is not valid, and a refused one is sent again.
         assert len(provider.requests) == steps
         assert max(count_input(one.wire, one.json) for one in provider.requests) <= WINDOW
         compressions = pick(events, Compressed)

@@ -1,4 +1,4 @@
-"""A session goes on with a model of another kind, and back: valid on both sides, every original as it was."""
+"""A session continues with a model of another kind, and back: valid on both sides, every original as it was."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ WIDE = Budget(hard=10**9, soft=10**9, warn=10**9, target=1_000, window=10**9)
 
 
 def pay(trace: Trace, cuts: tuple[int, ...]) -> float:
-    """What a schedule costs, told once more and plainly: each request reads what it shares and writes the rest."""
+    """The cost of a schedule, computed in the plainest way: each request reads what it shares and writes the rest."""
     cost, size = 0.0, 0
     for at, new in enumerate(trace.growth):
         shared = trace.head_tokens if at in cuts else size
@@ -73,7 +73,7 @@ def test_for_steady_growth_folding_costs_no_more_than_never_folding_and_one_rewr
 
 
 def test_a_rule_that_waits_four_times_as_long_breaks_the_bound() -> None:
-    # The bound above is no triviality: for constant sizes, who acts only after paying four times the price pays more.
+    # The bound above is not trivial: for constant sizes, acting only after paying four times the price costs more.
     kept, removable, requests = 1_000, 1_000, 46
     waits = Schedule((requests,), 0.1 * removable * requests + 1.15 * kept)
     best = min(1.15 * kept, 0.1 * removable * (requests + 1))

@@ -1,4 +1,4 @@
-"""``refold compact`` as a person runs it: what comes out, where it goes, and what it says."""
+"""``refold compact`` as a person runs it: its output, where it goes, and its messages."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""``refold config`` and ``refold presets``: what holds here, and who said so."""
+"""``refold config`` and ``refold presets``: the values in force, and their sources."""
 
 import json
 

@@ -18,7 +18,7 @@ from tests.replay.files import agent_messages, claude_rows, codex_rows, write_ro
 
 @pytest.fixture
 def folder(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a person may have: a project of Claude Code, a rollout of Codex, a log, and files of other kinds."""
+    """Files that a person may have: a project of Claude Code, a rollout of Codex, a log, and files of other kinds."""
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
     files = tmp_path / "files"

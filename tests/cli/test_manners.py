@@ -1,4 +1,4 @@
-"""What commands have in common: where they look for the workspace, how they name a session, how they show progress."""
+"""All commands: where they look for the workspace, how they name a session, how they show progress."""
 
 import time
 from pathlib import Path

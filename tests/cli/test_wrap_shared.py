@@ -215,7 +215,7 @@ def test_a_gateway_that_sends_requests_elsewhere_is_not_used(rig: Rig, shell: Sh
         assert len(other.requests) == 1
     assert f"is not used: it sends requests to {rig.provider.url}/v1" in done.err
     assert not rig.provider.requests
-    # An address that leads to the gateway itself is no other place.
+    # An address that leads to the gateway itself is not another place.
     done = wrap(shell, OPENAI_BASE_URL=f"{rig.url}/v1")
     assert "already running" in done.err
     assert len(rig.provider.requests) == 1

@@ -27,7 +27,7 @@ def test_every_key_of_a_documents_preset_names_its_row_or_its_law(name: str) -> 
         key = re.match(r"\s*(\w+): \S", line)
         if key and not re.search(rf"#.*({DOCUMENTS[name]}\.\d+|\(L\d+\))", line):
             told.append(line.strip())
-    # What no document asks for is said to be ours.
+    # Values that no document asks for are marked as our own.
     assert [line for line in told if not line.startswith(("index_tokens_max", "style: sections"))] == []
 
 

@@ -1,4 +1,4 @@
-"""What one may write into a CompressionConfig, and what is refused in one sentence."""
+"""Values that CompressionConfig accepts, and values that it refuses in one sentence."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What one more request of a session brings, in one transaction: messages, usage, settings; or nothing of it."""
+"""One more request of a session, stored in one transaction: messages, usage and settings, or none of them."""
 
 from __future__ import annotations
 

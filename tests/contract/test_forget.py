@@ -120,6 +120,6 @@ def test_erased_edits_go_with_what_was_made_from_them_and_the_messages_stay(ledg
     assert not any(message.is_compressed for message in ledger.read_messages(SESSION))
     after = ledger.read_session(SESSION)
     assert after is not None
-    assert after.edits_version > row.edits_version, "nobody goes on with what he remembers"
+    assert after.edits_version > row.edits_version, "nobody continues with a stale copy"
     assert ledger.erase_edits(SESSION, [inner.id], NOW) == 0
     assert is_sound(ledger)

@@ -158,7 +158,7 @@ def test_after_vacuum_full_no_page_of_a_server_holds_it(tmp_path: Path) -> None:
         assert look()
         for place in (3, 2, 1):
             manager.forget("s1", handle_of(ledger, "s1", place))
-        # Cleaned pages still hold old bytes where nothing stands now; only rewriting a table gets rid of them.
+        # Cleaned pages still hold old bytes in their free space; only rewriting a table removes them.
         for table in ("message", "edit", "fact", "event", "batch", "session"):
             db.execute(f'VACUUM FULL "{schema}"."{table}"')
         assert look() == []

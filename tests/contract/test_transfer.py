@@ -1,4 +1,4 @@
-"""Export and import: what goes out goes in and comes out again byte for byte, from any store to any other."""
+"""Export and import: a session survives the way from any store to any other byte for byte."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def make_step(number: int, words: str = "worker finished") -> list[Any]:
 
 
 def open_manager(folder: Path, ledger: Ledger, config: CompressionConfig) -> ContextCompressionManager:
-    """A manager on this ledger whose clock goes on by a second whenever it is looked at."""
+    """A manager on this ledger whose clock advances by a second with every look."""
     manager = ContextCompressionManager(config, folder, ledger=ledger)
     ticks = itertools.count(1_700_000_000)
     manager._keeper.clock = lambda: float(next(ticks))
@@ -48,7 +48,7 @@ def make_session(folder: Path, ledger: Ledger, session: str, config: Compression
     """A session with all that one can have: folds in folds, files, an undo, a pin, a gap, a fork, usage, odd text."""
     manager = open_manager(folder, ledger, config)
     first = [{"role": "user", "content": "Why does release 4.17.2 fail? I prefer short answers. 请用中文回答 \ud83d"}]
-    # A client that took another way once: what it said there is stored, and off the path.
+    # A client that once took another branch: its messages there are stored, and off the path.
     manager.prepare_context_sync(session, [*first, {"role": "user", "content": "No, never mind."}])
     manager.prepare_context_sync(session, first)
     for number in range(12):
@@ -65,7 +65,7 @@ def make_session(folder: Path, ledger: Ledger, session: str, config: Compression
     manager.undo(session)
     manager.undo(session)
     manager.redo(session)
-    # A client that goes another way from the middle on: what it left is stored, and off the path.
+    # A client that branches off in the middle: the messages it left are stored, and off the path.
     manager.append(
         session, [{"role": "user", "content": "Und jetzt? \x00 nul, and 12345678901234567890123 is a number"}]
     )

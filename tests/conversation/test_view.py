@@ -61,9 +61,9 @@ def test_a_fold_may_be_placed_before_a_message_that_it_does_not_cover(talk: View
     view = amend(talk, [ahead, replace(talk, 1, "edited")])
     assert contents(view)[:4] == [contents(talk)[0], "short", "edited", contents(talk)[2]]
     assert len(view.items) == 8
-    assert ahead.id != fold(talk, 3, 6).id, "where it stands is part of what it does"
+    assert ahead.id != fold(talk, 3, 6).id, "its place is part of what it does"
     lost = replace_fields(ahead, before="no such message", id="")
-    assert contents(amend(talk, [lost]))[3] == "short", "else it stands where its first message was"
+    assert contents(amend(talk, [lost]))[3] == "short", "otherwise it is placed at its first message"
 
 
 def test_two_folds_at_one_place_keep_the_order_of_what_they_cover(talk: View) -> None:

@@ -67,7 +67,7 @@ def read_blocks(markdown: str) -> list[Block]:
 
 
 def read_commands(block: Block) -> list[Command]:
-    """The refold commands of a console block; what else it shows (``$ make test``) is not run from here."""
+    """The refold commands of a console block; its other commands (``$ make test``) are not run from here."""
     commands: list[Command] = []
     lines = block.text.splitlines()
     position = 0

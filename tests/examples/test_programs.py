@@ -1,4 +1,4 @@
-"""The example programs run as they stand, and are type-checked with the package."""
+"""The example programs run unchanged, and are type-checked with the package."""
 
 import subprocess
 import sys

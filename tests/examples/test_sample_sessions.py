@@ -1,4 +1,4 @@
-"""The sample sessions: written anew byte for byte, valid for their provider, and with facts where they say.
+"""The sample sessions: generated again byte for byte, valid for their provider, and with facts where they say.
 
 These checks read the raw JSON on purpose: they must not depend on the parsers that the sessions are there to test.
 """

@@ -47,7 +47,7 @@ def work(workspace: str, start: int, say: int) -> None:
 
 
 def run_child(workspace: str, start: int, lifetime_s: float, words: int) -> int:
-    """Let a child work for a while, kill it, and return the highest message that it was told is stored.
+    """Let a child work for a while, kill it, and return the highest message that was confirmed as stored.
 
     The while begins after so many words of it, so that a busy machine gets as far as a quiet one.
     """
@@ -73,7 +73,7 @@ def run_child(workspace: str, start: int, lifetime_s: float, words: int) -> int:
         told += chunk
     os.close(listen)
     _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status), f"the child ended by itself: {status}"
+    assert os.WIFSIGNALED(status), f"the child ended before it was killed: {status}"
     return max((int(line) for line in told.split()), default=-1)
 
 

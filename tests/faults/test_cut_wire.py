@@ -1,4 +1,4 @@
-"""The connection to the server breaks at any byte of any change: the old record or the new one, and it goes on."""
+"""The connection to the server breaks at any byte of any change: the old record or the new one, and work continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator must mend is told as a LedgerError that says what to do; nothing is lost by it."""
+"""A problem that the operator must fix is a LedgerError that says what to do; it loses nothing."""
 
 from __future__ import annotations
 

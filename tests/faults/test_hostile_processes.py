@@ -65,7 +65,7 @@ class Growing:
                 self._running.append(subprocess.Popen(command, cwd=self._root, stdout=out, stderr=errors))
 
     def wait_for_words(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many processes have told something."""
+        """Wait until this many processes have reported something."""
         give_up_at = time.monotonic() + seconds
         while sum(path.stat().st_size > 0 for path in self._told.glob("*.out")) < count:
             assert time.monotonic() < give_up_at, self.read_errors()
@@ -90,7 +90,7 @@ class Growing:
         return [json.loads(line) for line in lines]
 
     def read_errors(self) -> list[bytes]:
-        """What processes died of; the driver's own notes about lost connections are none."""
+        """Return the errors that ended processes, without the driver's own notes about lost connections."""
         return [content for path in self._told.glob("*.err") if b"Traceback" in (content := path.read_bytes())]
 
 
@@ -158,7 +158,7 @@ def disturb(own_url: str, root: Path, folder: Path, disturbance: Callable[[Growi
             crowd.start(max(0, 1 - crowd.count_living()))
             time.sleep(0.05)
         crowd.kill_all()
-        # Whoever was cut again and again, or at the very moment of a commit, is told so in our words.
+        # A process that was cut repeatedly, or at the very moment of a commit, gets an error in our words.
         ends = {error.rstrip().split(b"\n")[-1] for error in crowd.read_errors()}
         assert all(end.startswith(b"refold.errors.LedgerError: postgresql://") for end in ends), ends
         assert check_all(own_url, crowd) > workers
@@ -186,7 +186,7 @@ def cut_connections(url: str, times: int, crowd: Growing, workers: int) -> None:
     with psycopg.connect(url, autocommit=True) as db:
         cut, give_up_at = 0, time.monotonic() + 5 * times
         while time.monotonic() < give_up_at:
-            # A cut at the very moment of a commit is told as an error: then another process goes on.
+            # A cut at the very moment of a commit is an error: then another process continues.
             crowd.start(workers - crowd.count_living())
             sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             pids = [pid for (pid,) in db.execute(sql).fetchall()]
@@ -334,7 +334,7 @@ def test_verify_and_repair_while_others_append_change_nothing(place: str, projec
 
 
 def spoil_counts(place: str) -> bool:
-    """Make a count wrong, as a bug of ours or a hand at the tables would."""
+    """Make a count wrong, as a bug or a manual change of the tables would."""
     sql = "UPDATE session SET message_count = message_count + 3, tokens = tokens - 1"
     if "://" not in place:
         import apsw

@@ -1,4 +1,4 @@
-"""``kill -9`` at any moment: what had returned is there, what had not has no effect, and everything verifies."""
+"""``kill -9`` at any moment: calls that returned are stored, others have no effect, and everything verifies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION = "killed"
 
 
 def run_until_killed(file: Path | str, root: Path, delay_s: float) -> list[dict[str, str]]:
-    """Start a worker, kill it some time after its first word, return what it had told as done."""
+    """Start a worker, kill it some time after its first word, return what it had reported as done."""
     command = [sys.executable, "-m", "tests.faults.worker", "grow", str(file), SESSION]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
         assert worker.stdout is not None
@@ -28,7 +28,7 @@ def run_until_killed(file: Path | str, root: Path, delay_s: float) -> list[dict[
         rest, errors = worker.communicate(timeout=240)
     assert first, errors.decode()
     lines = (first + rest).split(b"\n")
-    # The last line may be cut; what stands before it was told whole.
+    # The last line may be cut; the lines before it are whole.
     return [json.loads(line) for line in lines[:-1]]
 
 

@@ -97,7 +97,7 @@ def check_each_failure(
             assert view_in(workspace, config) in views
             clean = ContextCompressionManager(config, workspace)
             assert [one for one in clean.verify() if "names offloaded" not in one.what] == []
-            # The manager that saw the failure goes on as if nothing had been.
+            # The manager that saw the failure continues as if nothing had happened.
             assert manager.status("s1").messages in (len(history) - 1, len(history))
             ended += ledger.writes < fails_at
             manager.close()

@@ -114,7 +114,7 @@ def run_with_fault(file: Path, change: Callable[[SqliteLedger], None]) -> Ledger
 
 
 def tell_state(file: Path) -> object:
-    """What a ledger opened on a sound disk tells, after verify found nothing."""
+    """The content of a ledger opened on a sound disk, after verify found nothing."""
     ledger = SqliteLedger(file)
     assert ledger.verify() == []
     state = tell_all(ledger)

@@ -109,7 +109,7 @@ def test_replicas_on_one_server_lose_no_message_and_fold_nothing_twice(url: str,
         assert folds
         replaced = {origin for fold in folds for origin in fold.made_from}
         covered = [message_id for fold in folds if fold.id not in replaced for message_id in fold.covers]
-        assert len(covered) == len(set(covered)), "two folds in force stand for one message"
+        assert len(covered) == len(set(covered)), "two folds in force cover one message"
     manager.close()
 
 

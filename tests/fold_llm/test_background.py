@@ -46,7 +46,7 @@ def manage(folder: Path, gate: Gate, **changes: Any) -> ContextCompressionManage
 
 
 def grow(manager: ContextCompressionManager, session: str, sent: list[Any]) -> Any:
-    """Send a history after all but its last step: what no request contained yet is never folded."""
+    """Send a history after all but its last step: messages that no request contained yet are never folded."""
     manager.prepare_context_sync(session, sent[:-2])
     return manager.prepare_context_sync(session, sent)
 
@@ -72,7 +72,7 @@ def test_between_soft_and_hard_the_request_goes_out_at_once_and_the_fold_comes_l
     assert [fold.by for fold in folds(swapped)] == ["llm"]
     assert swapped.total_tokens < first.total_tokens
     assert swapped.messages[-2] == grown[-2]
-    # What the question clearly refers to may be recalled behind it.
+    # Text that the question clearly refers to may be recalled behind it.
     assert swapped.messages[-1]["content"].startswith(grown[-1]["content"])
     assert len(gate.prompts) == 1, "never two for one session"
     (event,) = [one for one in manager.ledger.read_events("s1") if one.kind == "compressed"]

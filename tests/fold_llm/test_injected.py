@@ -1,4 +1,4 @@
-"""A summariser that obeys what a tool printed: none of it comes out as a person's words, a rule or a decision."""
+"""A summariser that obeys a tool's output: none of it is recorded as a person's words, a rule or a decision."""
 
 from __future__ import annotations
 

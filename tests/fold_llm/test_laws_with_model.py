@@ -47,7 +47,7 @@ ODD = (
 
 @st.composite
 def replies(draw: st.DrawFn) -> Reply:
-    """What a model may answer: good, odd, wrong, or nothing."""
+    """Answers of a model: good, odd, wrong, or none."""
     if draw(st.booleans()):
         return Reply(error="down") if draw(st.booleans()) else Reply(GOOD)
     pieces = draw(st.lists(st.one_of(texts(large=False), st.sampled_from((*ODD, GOOD))), max_size=5))

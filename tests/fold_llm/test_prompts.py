@@ -1,4 +1,4 @@
-"""What a model is asked: it fits, it updates the earlier record, and nothing in it poses as an instruction of ours."""
+"""Prompts for summaries: they fit, they update the earlier record, and nothing in them poses as an instruction."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a provider would reject is found, in words that stay the same; what it accepts is not."""
+"""Faults that a provider would reject are found, in words that stay the same; valid requests have none."""
 
 from __future__ import annotations
 

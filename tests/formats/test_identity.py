@@ -1,4 +1,4 @@
-"""What nobody changed comes out as it came in, whatever it is; what came in is never changed in place."""
+"""An unchanged message is returned as it came, whatever it is; input is never changed in place."""
 
 from __future__ import annotations
 

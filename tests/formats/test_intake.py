@@ -1,4 +1,4 @@
-"""What callers hand in: objects of the real SDKs, generators, bodies, messages of a framework; and what comes back."""
+"""Input of callers: objects of the real SDKs, generators, bodies, messages of a framework; and the results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ REASONING, CALL, OUTPUT = responses_step("1")
             [USER, {"role": "assistant", "content": [*SERVER, *MCP, USE]}, {"role": "user", "content": [RESULT]}, USER],
             [1, 3, 4],
         ),
-        # A turn that the provider paused goes on in the next message.
+        # A turn that the provider paused continues in the next message.
         (
             "anthropic",
             [

@@ -33,13 +33,13 @@ FLOOR_S = 0.02
 FACTOR = 4
 RATIO_MAX = 8.0
 CHARS = 8_000
-# A first look at every text: what takes longer than this is measured. `make test` looks at a part of the texts.
+# A first look at every text: a search that takes longer than this is measured. `make test` takes a part of the texts.
 LOOK_CHARS, LOOK_S = 1_500, 0.000_3
 QUICK_TEXTS = 40
 ATOMS_MAX = 7
 HEADS_MAX = 6
 GUARD_S = 10.0
-# What takes this long and grows too fast needs no further proof.
+# A search that takes this long and grows too fast needs no further proof.
 _CALLS = frozenset(("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 _DEPTH_MAX = 4
 GENERAL = (*"\n \taA0_.-/,:='`[(<{#中é", '"', "\\")

@@ -1,4 +1,4 @@
-"""What reads a text by hand is linear too, through the functions that the rest of the program calls."""
+"""Hand-written scanners are linear too, through the functions that the rest of the program calls."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""What adapters share: which session a request belongs to, the context tools, and methods that send what fits."""
+"""All adapters: which session a request belongs to, the context tools, and methods that send what fits."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class CallbackAgent(LiteLLMAgent):
                 return done
 
     async def wait_for_log(self, answer: str) -> None:
-        """Let LiteLLM log the answer: an application's loop goes on, this one ends with the turn."""
+        """Let LiteLLM log the answer: an application's loop keeps running, this one ends with the turn."""
         for _ in range(400):
             if self.session.messages()[-1].get("content") == answer:
                 return

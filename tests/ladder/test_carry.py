@@ -1,4 +1,4 @@
-"""What a change is thought to cost: only what is written because of it."""
+"""The expected cost of a change: only the tokens that are written because of it."""
 
 import pytest
 

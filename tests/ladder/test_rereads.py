@@ -1,4 +1,4 @@
-"""What items hold is found once for each, and is the same as if all were looked at again."""
+"""The contents of items are found once for each, and are the same as if all were examined again."""
 
 import json
 from dataclasses import replace

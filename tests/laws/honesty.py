@@ -1,4 +1,4 @@
-"""What makes a text honest: every line is a verbatim piece of a source, or stands inside something marked.
+"""What makes a text honest: every line is a verbatim piece of a source, or is inside something marked.
 
 The checker of law L3 for tests and for the benchmark. Blocks of densify must read back; a record lies between its
 frame's lines; a difference between its marked lines; any other line that is not verbatim carries a handle.
@@ -128,7 +128,7 @@ def _check_gaps(text: str, source: str) -> list[str]:
 
 
 def _check_values(line: str, source: str) -> list[str]:
-    """The exact values that a placeholder names stand in the source as they are named."""
+    """The exact values that a placeholder names occur in the source exactly so."""
     found = _VALUES.search(line)
     return [f"not in the source: {value}" for value in found[1].split(" ") if value not in source] if found else []
 
@@ -154,7 +154,7 @@ def _check_record(edit: Edit, covered: Sequence[Message]) -> list[str]:
 
 
 def _check_words(lines: Sequence[str], covered: Sequence[Message]) -> list[str]:
-    """What stands behind U> a person said, and behind A> the assistant; a tool's words are neither's."""
+    """A person said the words after U>, the assistant those after A>; a tool's words are neither's."""
     wrong = []
     for line in lines:
         match = _SAID.match(line)

@@ -40,7 +40,7 @@ TEXTS, SHORT_TEXTS = texts(), texts(large=False)
 
 @dataclass(frozen=True)
 class Talk:
-    """A generated request: messages in a wire format, with what stands beside them."""
+    """A generated request: messages in a wire format, with the other fields of the request."""
 
     wire: str
     messages: list[Any]

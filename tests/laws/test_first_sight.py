@@ -173,7 +173,7 @@ def test_recorded_sessions_are_sent_whole_first(
             walk.send(new)
 
 
-# What people saw before this law: the first request of a session lost the file it was about.
+# Reported before this law existed: the first request of a session lost the file it was about.
 
 DOCUMENT = "\n".join(
     f"{n}: def handler_{n}(order, customer): return order.total * {n} + customer.rebate" for n in range(900)

@@ -102,7 +102,7 @@ def test_within_a_window_the_prefix_changes_rarely_and_folds_do_not_pile_up() ->
     assert 1 <= count_breaks(prepared) <= 6
     for context in prepared:
         folds = [message for message in context.messages if str(message).count("⟦") > 1]
-        assert len(folds) <= 8, "earlier folds may stand for a while, then a new one takes them in"
+        assert len(folds) <= 8, "earlier folds may stay for a while, then a new one takes them in"
 
 
 def test_a_count_that_stays_reached_does_not_fold_the_same_span_again_and_again() -> None:

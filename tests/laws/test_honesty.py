@@ -1,4 +1,4 @@
-"""L3, honesty: whatever a stage writes is a verbatim piece of the source or stands inside something marked."""
+"""L3, honesty: whatever a stage writes is a verbatim piece of the source or is inside something marked."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_l1_every_prepared_context_fits_its_budget(run: tuple[Talk, Ran]) -> Non
     view = ran.outcome.view
     assert view.tokens <= ran.budget
     fresh = apply(view.messages, view.edits, make_view_lens(view), fixed_tokens=view.fixed_tokens)
-    assert fresh.tokens == view.tokens, "the count is the same when everything is counted anew"
+    assert fresh.tokens == view.tokens, "the count is the same when everything is counted again"
 
 
 def make_view_lens(view: View) -> Any:

@@ -1,4 +1,4 @@
-"""Chained ids: known messages keep theirs, no id stands twice, parents stand before children."""
+"""Chained ids: known messages keep theirs, no id occurs twice, parents come before children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real clients do to a history between two requests, through the real formats: known messages stay known."""
+"""Changes that real clients make to a history between two requests: known messages stay known."""
 
 from __future__ import annotations
 

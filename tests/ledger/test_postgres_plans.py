@@ -126,7 +126,7 @@ def test_every_frequent_statement_finds_its_rows_by_an_index(url: str, statement
     assert len(asked) > 40
     slow = []
     with psycopg.connect(url, autocommit=True, options="-csearch_path=refold,pg_catalog") as db:
-        # Plans that know no values: what the server goes by once a statement was prepared.
+        # Plans without values: the server uses these once a statement was prepared.
         db.execute("SET plan_cache_mode = force_generic_plan")
         for number, (sql, values) in enumerate(asked.items()):
             if any(words in sql for words in OVER_ALL):

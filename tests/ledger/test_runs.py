@@ -1,4 +1,4 @@
-"""Runs: the same numbers in the same order, told shorter."""
+"""Runs: the same numbers in the same order, written shorter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session costs what it holds itself: what others have stored in the same file does not count.
+"""A session costs what it holds itself: other sessions in the same file do not count.
 
 Counted in pages of the database that are looked at, which do not depend on the machine.
 """

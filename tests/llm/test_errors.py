@@ -1,4 +1,4 @@
-"""What went wrong, sorted by who must act: every provider's words, every client's exceptions."""
+"""Errors, sorted by who must act: every provider's words, every client's exceptions."""
 
 import json
 import time

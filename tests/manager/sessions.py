@@ -1,4 +1,4 @@
-"""Conversations for the manager's tests, and a model that answers what it is told to."""
+"""Conversations for the manager's tests, and a model with scripted answers."""
 
 import json
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def agent(count: int, *, lines: int = 20) -> list[Any]:
 
 
 class Model:
-    """Answers every prompt with the next text, or fails; the last one stands for all that follow."""
+    """Answers every prompt with the next text, or fails; the last one is repeated."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)

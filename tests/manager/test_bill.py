@@ -1,4 +1,4 @@
-"""What requests cost with and without compression, from what the ledger holds."""
+"""The cost of requests with and without compression, computed from the ledger."""
 
 from __future__ import annotations
 

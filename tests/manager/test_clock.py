@@ -15,7 +15,7 @@ JUMPS = pytest.mark.parametrize("jump", [-HOUR, DAY, -DAY], ids=["back", "on", "
 
 
 class Clock:
-    """Goes on by a second with every look, and jumps when told to."""
+    """Advances by a second with every look, and jumps on request."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0

@@ -88,7 +88,7 @@ class Way:
         return shown if now.view else self.prepare(system)
 
     def describe(self) -> dict[str, Any]:
-        """Return all that the ledger has of the session, but for the names that are drawn by lot."""
+        """Return all that the ledger has of the session, except for random names."""
         ledger = self.manager.ledger
         row = ledger.read_session(SESSION)
         assert row is not None

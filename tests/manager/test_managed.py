@@ -230,7 +230,7 @@ def test_a_format_that_is_named_holds_for_every_message(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_manager_that_opens_the_session_later_decides_as_the_one_that_stayed(tmp_path: Path) -> None:
-    """Carry and unsent messages are in the ledger: what comes next is announced and done alike."""
+    """Carry and unsent messages are in the ledger: the next step is announced and done in the same way."""
     config = CompressionConfig(window=30_000)
     stayed = ContextCompressionManager(config, tmp_path / "stayed")
     history: list[Any] = [{"role": "user", "content": "Read every sensor."}]

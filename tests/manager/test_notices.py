@@ -1,4 +1,4 @@
-"""Callbacks: told before and after, with figures; a veto counts unless it would not fit; a failure harms nothing."""
+"""Callbacks before and after, with figures; a veto counts unless the view would not fit; a failure harms nothing."""
 
 from pathlib import Path
 

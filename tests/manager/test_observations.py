@@ -90,7 +90,7 @@ def test_a_predicate_says_which_user_messages_are_results(tmp_path: Path) -> Non
     assert "U> RESULT" not in next(message["content"] for message in view if "⟦" in message["content"])
     asked = [TASK, {"role": "assistant", "content": "I read."}, {"role": "user", "content": f"RESULT> {HUGE}"}]
     assert compress(asked, 2_000, is_observation=is_result).total_tokens <= 2_000
-    # The predicate decides alone: what the built-in patterns know is a person's again.
+    # The predicate decides alone: text that the built-in patterns match is a person's again.
     asked[-1] = {"role": "user", "content": f"Observation: {HUGE}"}
     with pytest.raises(BudgetTooSmall):
         compress(asked, 2_000, is_observation=is_result)
@@ -153,7 +153,7 @@ def test_a_session_is_found_by_its_history(tmp_path: Path) -> None:
         assert manager.find_session([*history, {"role": "user", "content": "Close it."}]) == name
         assert manager.find_session(history[:2]) == name
     assert manager.find_session([{"role": "user", "content": "Open the window."}]) is None
-    assert manager.find_session(made["red"][:1]) is None, "before an answer nothing tells the two apart"
+    assert manager.find_session(made["red"][:1]) is None, "before an answer the two cannot be told apart"
 
 
 def test_a_session_is_found_by_a_record_that_replaced_its_beginning(tmp_path: Path) -> None:

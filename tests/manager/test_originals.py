@@ -70,7 +70,7 @@ def test_a_pinned_message_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def make_leak(tmp_path: Path, config: CompressionConfig) -> tuple[ContextCompressionManager, str]:
-    """A session in which a tool result shows a key, which then is folded, offloaded and told on a page."""
+    """A session in which a tool result shows a key, which is then folded, offloaded and written to a page."""
     manager = ContextCompressionManager(config, tmp_path)
     history = [{"role": "user", "content": "Show me the settings."}, *steps(1)]
     history[2]["content"] = f"token = {SECRET}\n" + "x = 1\n" * 40

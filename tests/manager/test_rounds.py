@@ -1,4 +1,4 @@
-"""Trying again: who lost a race goes on, who can never win is told what was refused and what to do."""
+"""Retries: the loser of a race continues; a permanent refusal is reported with what was refused and what to do."""
 
 import itertools
 import json
@@ -75,7 +75,7 @@ def test_the_pauses_of_losing_processes_grow_differ_and_end(tmp_path: Path) -> N
 
 
 class TakesNothing(SqliteLedger):
-    """A record that takes no compression, or no message, whatever it is told of the session."""
+    """A ledger that refuses every compression, or every message."""
 
     refuses = "commit"
 
@@ -96,7 +96,7 @@ def test_a_compression_that_the_record_refuses_for_ever_is_reported_at_once(tmp_
     manager._keeper.chance = lambda: pauses.append(0.0) or 0.0  # type: ignore[func-returns-value]
     with pytest.raises(ChangeRefused) as refused:
         manager.prepare_context_sync("s1", agent(30))
-    assert len(pauses) == 1, "it was tried once more, with the session read anew, and not forty times"
+    assert len(pauses) == 1, "it was tried once more, with the session read again, and not forty times"
     told = str(refused.value)
     assert "the ledger rejected a compression of" in told
     assert "session 's1'" in told

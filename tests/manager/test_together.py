@@ -44,7 +44,7 @@ def check_all_said(workspace: Path, names: list[str], count: int, sessions: list
         folds = [one.edit for one in manager.ledger.read_edits(session) if one.edit.kind == "fold"]
         replaced = {origin for fold in folds for origin in fold.made_from}
         covered = [message_id for fold in folds if fold.id not in replaced for message_id in fold.covers]
-        assert len(covered) == len(set(covered)), "two folds in force stand for one message"
+        assert len(covered) == len(set(covered)), "two folds in force cover one message"
 
 
 def test_two_processes_on_one_session_lose_no_message(tmp_path: Path) -> None:

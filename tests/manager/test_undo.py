@@ -15,7 +15,7 @@ from tests.manager.sessions import SMALL, agent, chat, steps
 
 
 def view_of(manager: ContextCompressionManager, session_id: str = "s1") -> str:
-    """The view as it is, read anew from the ledger, without preparing anything."""
+    """The view as it is, read again from the ledger, without preparing anything."""
     with manager._keeper.held(session_id) as slot:
         slot.session = None
         row = manager._keeper.need_row(session_id)

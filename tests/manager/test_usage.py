@@ -1,4 +1,4 @@
-"""What providers report: it corrects counting, triggers by their own figure (S3.4), and may force (S4.6)."""
+"""Usage that providers report: it corrects counting, triggers by their own figure (S3.4), and may force (S4.6)."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -193,7 +193,7 @@ async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
             time.sleep(0.1)
         async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
             assert "60 of 60 messages" in await call(client, "context_status")
-        # A page in a browser that calls itself by another name for this machine is no client.
+        # A page in a browser that uses another name for this machine is not a client.
         assert post_greeting(port, f"127.0.0.1:{port}") == 200
         assert post_greeting(port, "evil.example") in (403, 421)
     finally:

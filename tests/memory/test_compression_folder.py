@@ -60,7 +60,7 @@ def test_s1_6_what_a_person_changes_in_the_file_holds_from_then_on(tmp_path: Pat
     manager.append("s2", chat(30))
     manager.compress("s2")
     assert ContextCompressionManager(plain, tmp_path).config.max_turns == 7
-    # Who says otherwise in the call has the last word.
+    # An argument of the call overrides it.
     assert ContextCompressionManager(plain.replace(max_turns=9), tmp_path).config.max_turns == 9
 
 

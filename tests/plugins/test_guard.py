@@ -1,4 +1,4 @@
-"""What a plugin puts into an edit that is that the ledger cannot keep: left out, named, and never stored."""
+"""Values that a plugin puts into an edit and that the ledger cannot keep: left out, named, and never stored."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def _registered() -> Iterator[None]:
 
 
 def prepare_twice(folder: Path) -> list[str]:
-    """Prepare, load anew from the ledger, prepare again; return what the report said of the plugin."""
+    """Prepare, load from the ledger, prepare again; return what the report said of the plugin."""
     config = CompressionConfig(window=4_000, reserve=500, ladder=["theirs", "fold", "window", "clamp"])
     with ContextCompressionManager(config, folder) as manager:
         report = manager.prepare_context_sync("s", agent(40)).report

@@ -28,7 +28,7 @@ def test_a_claude_code_file_becomes_valid_anthropic_messages(tmp_path: Path) -> 
         ("user", ["tool_result", "tool_result"]),
         ("assistant", ["text"]),
     ]
-    assert "continued from" not in json.dumps(main.messages), "its own summary is no part of the history"
+    assert "continued from" not in json.dumps(main.messages), "its own summary is not part of the history"
     assert "toolu_9" not in json.dumps(main.messages), "a call without a result would be refused"
     assert [message["role"] for message in side.messages] == ["user", "assistant"]
 

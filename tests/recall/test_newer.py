@@ -1,4 +1,4 @@
-"""What was said last about a thing is the answer: a statement that was replaced never stands before the newer one."""
+"""The last statement about a thing is the answer: a replaced statement never ranks before the newer one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replicas share a ledger and have an index each: what one forgets goes from the other's at its next look."""
+"""Replicas share a ledger and have an index each: words that one forgets leave the other's at its next look."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_session_imported_in_the_place_of_a_deleted_one_is_indexed_again(
     one, other = replicas
     assert other.recall("s1", SECRET)
     one.append("s2", [{"role": "user", "content": f"feed the goldfish at {hour}"} for hour in ("six", "nine", "noon")])
-    # The time at which it was made tells them not apart.
+    # Their creation time does not distinguish them.
     told = {**export_session(one.ledger, "s2"), "created_at": export_session(one.ledger, "s1")["created_at"]}
     one.delete_session("s1")
     import_session(one.ledger, told, now=2_000_000_000.0, session_id="s1")

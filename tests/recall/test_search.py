@@ -1,4 +1,4 @@
-"""What a person gets who asks for something that was said."""
+"""Results of searching for something that was said."""
 
 from pathlib import Path
 

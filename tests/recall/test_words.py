@@ -1,4 +1,4 @@
-"""What counts as a word: the same on both sides, safe to hand to a search engine, whatever the text."""
+"""Words of texts and queries: the same on both sides, safe to hand to a search engine, whatever the text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the chat shows, as functions of numbers and texts."""
+"""The chat's output, as functions of numbers and texts."""
 
 import json
 from dataclasses import replace

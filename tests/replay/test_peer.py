@@ -1,4 +1,4 @@
-"""Other compressors in the same replay: what they send is counted, checked and billed like ours."""
+"""Other compressors in the same replay: their requests are counted, checked and billed like ours."""
 
 from typing import Any
 

@@ -90,7 +90,7 @@ def test_what_left_the_view_is_found_by_recall_where_originals_are_kept() -> Non
     assert [(one.in_view, one.is_found) for one in lost.probes] == [(False, False), (False, False)]
     kept = replay(session, "default", 1_500)
     assert [(one.in_view, one.is_found) for one in kept.probes] == [(False, True), (False, False)]
-    # word39x1 is said long after: what lies ahead is not searched.
+    # word39x1 is said long after: later messages are not searched.
     tally = tally_preset("default", [kept], lambda _: TARIFF)
     assert (tally.probes.view_percent, tally.probes.found_percent) == (0.0, 50.0)
     assert tally.by_distance["21-40"].found == 1

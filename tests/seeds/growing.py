@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-# Nothing here refers to what was said before: what recall adds below a question is tested elsewhere.
+# Nothing here refers to earlier messages: recalled text is tested elsewhere.
 SENTENCES = {
     "en": "The garden needs water and some shade, and the seeds go into warm soil.",
     "zh": "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。",

@@ -19,7 +19,7 @@ _NAME = re.compile(r"(?:\btest|_test|_and)_s(\d)_(\d+)_")
 
 
 def find_rows(node: str) -> set[str]:
-    """Return the rows that a test stands for."""
+    """Return the rows that a test covers."""
     return {f"S{document}.{row}" for document, row in _NAME.findall(node)} & set(ROWS)
 
 

@@ -276,7 +276,7 @@ def test_s0_3_a_chat_with_the_document_s_file_is_archived_for_ever(tmp_path: Pat
     first = next(at for at, summary in enumerate(summaries) if summary is not None)
     assert first == (50 if size == "short" else 25), "at 101 messages, or at 51 with 4,000 tokens, tools included"
     assert all(summary is not None and summary["role"] == "system" for summary in summaries[first:])
-    # The chat's own system prompt leads; it is no message of the conversation.
+    # The chat's own system prompt comes first; it is not a message of the conversation.
     spoken = [sum(one["role"] != "system" for one in messages) for messages in sent]
     assert all(KEPT <= count < ROUNDS for count in spoken[first:])
     assert len({str(summary) for summary in summaries[-50:]}) > 1, "it stopped"

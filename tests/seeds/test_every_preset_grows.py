@@ -25,7 +25,7 @@ SLOW = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Rule:
-    """What a document says: its settings, how the summary opens, and how many of the newest messages stay."""
+    """The demands of a document: its settings, how the summary opens, and how many of the newest messages stay."""
 
     opening: str
     kept: int
@@ -63,12 +63,12 @@ def check_sent(sent: Sequence[Any], history: Sequence[Any], preset: str) -> bool
     assert len(summaries) == 1 or preset == "default", [str(one["content"])[:80] for one in sent[:3]]
     assert summaries
     others = [message for message in sent if not is_summary(message, preset)]
-    assert [one for one in history if one in others] == others, "all that is no summary is as it came, in order"
+    assert [one for one in history if one in others] == others, "everything but the summary is unchanged and in order"
     return True
 
 
 def check_folds(acted: Sequence[int], preset: str) -> None:
-    """Check that compressions go on until the end, and that not every request has one."""
+    """Check that compressions continue until the end, and that not every request has one."""
     assert len(acted) >= 2, acted
     gaps = [later - earlier for earlier, later in pairwise(acted)]
     assert acted[-1] + 2 * max(gaps) >= MESSAGES - 2, f"it stopped: {acted}"

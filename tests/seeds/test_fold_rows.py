@@ -43,7 +43,7 @@ def fold_with(preset: str, messages: list[Any], answers: Answers, budget: int | 
 
 
 def summary_of(prepared: Any) -> tuple[dict[str, Any], Any]:
-    """The message that stands for the folded span, and its fold."""
+    """The message that replaces the folded span, and its fold."""
     (edit,) = [edit for edit in prepared.edits if edit.fold is not None]
     (message,) = [one for one in prepared.messages if one["content"] == edit.text]
     return message, edit.fold

@@ -1,4 +1,4 @@
-"""What every indicator says of the threshold that acts next, in every preset and in a conversation that grows."""
+"""The threshold that acts next, as every indicator shows it, in every preset and in a growing conversation."""
 
 import re
 from pathlib import Path

@@ -13,7 +13,7 @@ from tests.seeds.test_offload_grows import take_step
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = (DOCS / "documents.md", DOCS / "zh" / "documents.md")
-# What each document calls its classes, functions, settings and files. Private names of the first have their own test.
+# The names of classes, functions, settings and files in each document. Private names of the first have their own test.
 NAMES = {
     1: "ContextCompressionManager TokenCounter ContextCompressor CompressionConfig CompressionResult PreparedContext "
     "MarkdownSync MdSync SessionStore x-agent.yaml threshold_rounds threshold_tokens retention_count "
@@ -103,7 +103,7 @@ async def test_a_history_in_and_a_compacted_one_out(tmp_path: Path) -> None:
     assert kept == history[-5:]
     assert result.preserved_count == 5
     assert result.freed_tokens == result.previous_tokens - result.current_tokens > 0
-    # The loop goes on with what it got, and compacts again.
+    # The loop continues with the result, and compacts again.
     more: list[Any] = [*result.messages, *(say(at, "long", "en") for at in range(41, 61))]
     again = await compactor.compact(more)
     assert again.messages[1:] == more[-5:]
@@ -139,6 +139,6 @@ async def test_calls_keep_their_results(tmp_path: Path) -> None:
     compactor = ContextCompactor(tmp_path, Writer())
     result = await compactor.compact(history)
     roles = [message["role"] for message in result.messages]  # type: ignore[index]
-    assert roles[1] != "tool", "a result never stands without its call"
+    assert roles[1] != "tool", "a result is never without its call"
     assert result.messages[-1] == history[-1]
     compactor.close()

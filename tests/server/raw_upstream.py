@@ -92,7 +92,7 @@ def play_chunks(chunks: Sequence[bytes], kind: str = "text/event-stream", pause_
 
 
 def play_bytes(answer: bytes) -> Play:
-    """Return a play that sends an answer as it stands, then closes."""
+    """Return a play that sends an answer unchanged, then closes."""
 
     def play(connection: socket.socket) -> None:
         connection.sendall(answer)

@@ -1,4 +1,4 @@
-"""What well-known clients send, as shapes: headers, fields and their order, and how each writes a step with a tool.
+"""Requests of well-known clients, as shapes: headers, fields and their order, and how each writes a step with a tool.
 
 The words are ours. A shape grows a conversation as its client does, so that a test can play it turn by turn.
 """

@@ -1,4 +1,4 @@
-"""Anthropic's cache marks: the client's own unless told otherwise, at most four, where the prefix is stable."""
+"""Anthropic's cache marks: the client's own unless configured otherwise, at most four, where the prefix is stable."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Compression on the way through: it fits, it is told, it stays, it is tried again when an upstream says otherwise."""
+"""Compression in the gateway: it fits, it is reported, it stays, and it is repeated if an upstream still refuses."""
 
 import json
 import re

@@ -21,7 +21,7 @@ def talk():
 
 
 def make_request(wire, messages, stream):
-    """The messages last, so that a request's bytes but for its end are the beginning of the next one's."""
+    """The messages last, so that all but the end of a request's bytes begin the next one."""
     limits = {"max_tokens": 100} if wire == "anthropic" else {}
     fields = {"model": "scripted-1", "stream": stream, **limits, FIELD[wire]: messages}
     return json.dumps(fields, separators=(",", ":")).encode()  # As the providers' own libraries write it.

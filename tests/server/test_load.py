@@ -33,7 +33,7 @@ def count_files() -> int:
 
 
 async def talk(session, url, number, until):
-    """One session: streams one after the other, the history growing, started anew when it is long."""
+    """One session: streams one after the other, the history growing, started again when it is long."""
     wire = list(PATHS)[number % 3]
     key = "input" if wire == "openai-responses" else "messages"
     messages, count = [], 0

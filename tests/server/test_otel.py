@@ -37,7 +37,7 @@ SECRET = "w3x17"
 
 @dataclass
 class Collector:
-    """What an OTLP collector received."""
+    """The data that an OTLP collector received."""
 
     url: str
     headers: list[dict[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What needs no compression goes through byte for byte, both ways."""
+"""A request that needs no compression passes through byte for byte, both ways."""
 
 import json
 

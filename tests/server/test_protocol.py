@@ -1,4 +1,4 @@
-"""What comes before and around a request: heads without end, silent connections, offers of other protocols, codings."""
+"""The protocol around a request: heads without end, silent connections, offers of other protocols, codings."""
 
 import asyncio
 import gzip

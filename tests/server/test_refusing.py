@@ -1,4 +1,4 @@
-"""An overflow that an upstream tells inside a stream that began with status 200."""
+"""An overflow that an upstream reports inside a stream that began with status 200."""
 
 import gzip
 import json

@@ -77,7 +77,7 @@ def test_a_client_that_names_no_session_is_known_by_every_replica(rigs: list[Rig
 
 def test_the_interface_of_every_replica_shows_the_same_sessions_and_no_password(rigs: list[Rig]) -> None:
     rigs[0].post("openai-chat", make_body("openai-chat", make_dialog(2)), x_refold_session="talk")
-    # What an answer cost is stored a moment after the answer.
+    # The cost of an answer is stored a moment after it.
     wait_for(lambda: len({rig.http.get("/api/sessions").text for rig in rigs}) == 1)
     assert "talk" in rigs[2].http.get("/api/sessions").text
     rows = {row["name"]: row["value"] for row in rigs[1].http.get("/api/config").json()["settings"]}

@@ -1,4 +1,4 @@
-"""What requests bring is in the ledger before their answers begin, whatever else happens to the ledger meanwhile."""
+"""Messages of a request are in the ledger before its answer begins, whatever else happens to the ledger."""
 
 import copy
 import json

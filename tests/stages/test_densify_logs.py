@@ -1,4 +1,4 @@
-"""densify on logs: beginnings and repeats told once, back byte for byte, and only where it is a log."""
+"""densify on logs: beginnings and repeats written once, back byte for byte, and only if it is a log."""
 
 import pytest
 from hypothesis import given

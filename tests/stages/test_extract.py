@@ -65,7 +65,7 @@ def section(text: str, heading: str) -> str:
 
 
 def quoted_lines(text: str) -> list[str]:
-    """What stands as somebody's words: the line after U> or A>, and the lines set in below it, less omissions."""
+    """The words attributed to somebody: the line after U> or A>, and the lines set in below it, less omissions."""
     quoted: list[str] = []
     inside = False
     for line in text.split("\n"):
@@ -196,7 +196,7 @@ def test_calls_of_a_run_say_what_each_gave_back() -> None:
     text = extract([user("Which of my bookings is open?"), *reads, assistant("The one from JFK is open.")]).text
     assert "get_booking ×3: XE0RD9 → 2024-05-25, origin: MSP, open: false; XE1RD9 → 2024-05-10," in text
     assert "XE2RD9 → 2024-05-24, origin: JFK, open: true" in text
-    assert text.count("mia_kim") < 2, "what all of them gave back tells them not apart"
+    assert text.count("mia_kim") < 2, "a result that all of them share distinguishes none"
 
 
 def test_a_task_keeps_what_it_is_about_beside_its_rules() -> None:

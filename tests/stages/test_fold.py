@@ -1,4 +1,4 @@
-"""fold: old units become one summary; what stays, what is cut where, and what a later fold does with an earlier one."""
+"""fold: old units become one summary; units that stay, places of cuts, and folds over earlier folds."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def split_pieces(shown: str) -> tuple[list[str], list[int]]:
 
 
 def check_honest(source: str, shown: str) -> None:
-    """Every piece stands in the source, in order, and pieces and counts add up to the whole."""
+    """Every piece occurs in the source, in order, and pieces and counts add up to the whole."""
     pieces, counts = split_pieces(shown)
     at = 0
     for piece, gap in zip(pieces, [*counts, 0], strict=True):

@@ -1,4 +1,4 @@
-"""window: the newest stays, a small summary stands for the rest."""
+"""window: the newest stays, a small summary replaces the rest."""
 
 from __future__ import annotations
 

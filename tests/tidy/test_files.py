@@ -1,4 +1,4 @@
-"""What may be in the tree: no addresses, no machine's paths, no lock that records them; and how large it may grow."""
+"""Limits of the tree: no addresses, no machine's paths, no lock that records them; and its largest size."""
 
 import ast
 import re

@@ -19,7 +19,7 @@ from tests.tidy.source import ROOT, SRC, cite, list_modules, name_module, parse_
 WATCH = """
 import importlib, json, sys
 try:
-    # What the page's framework does at import, such as asking whether IPv6 works here, is its own.
+    # The page's framework may act at import, for example ask whether IPv6 works here.
     import nicegui
 except ImportError:
     pass
@@ -49,7 +49,7 @@ print(json.dumps(report))
 # Parts that an extra brings: they may import its libraries at their top, and be absent without it.
 EXTRA_PARTS = {"server", "web", "mcp", "integrations", "llm", "recall"}
 # One release with another, pinned to each other: declaring the first declares the second.
-# What a declared library brings along and shows in its own interface.
+# Libraries that a declared one brings along and shows in its own interface.
 TWINS = {
     "pydantic-core": "pydantic",
     "starlette": "fastapi",

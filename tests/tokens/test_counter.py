@@ -1,4 +1,4 @@
-"""What a message costs: the formula of S0.2, and what it was extended to."""
+"""Tokens of a message: the formula of S0.2 and its extensions."""
 
 import base64
 import json

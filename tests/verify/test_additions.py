@@ -1,4 +1,4 @@
-"""What a summary must not leave out is added verbatim, where it belongs."""
+"""Essentials that a summary left out are added verbatim, where they belong."""
 
 from refold.stages.extract.summary import read_span
 from refold.stages.verify import add_missing

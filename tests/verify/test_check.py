@@ -1,4 +1,4 @@
-"""Sentences: what stays, what goes whole, and what is said about it."""
+"""Sentences of a summary: which ones stay, which are dropped whole, and why."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What counts as a claim, and when its source bears it out."""
+"""Claims of a sentence, and when their source supports them."""
 
 import pytest
 

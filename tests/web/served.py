@@ -1,4 +1,4 @@
-"""What tests of the page stand on: ``refold serve`` in a process of its own, and a real browser that watches itself.
+"""The base of the page's tests: ``refold serve`` in its own process, and a real browser that records its errors.
 
 A page that throws, logs an error or asks for anything outside fails the test that opened it.
 """
@@ -26,7 +26,7 @@ CHROMIUM = "/usr/bin/chromium"
 START_S = 120
 # Long, because the machines that run this are shared; whatever waits this long has failed.
 TIMEOUT_MS = 120_000
-# What must never run, in every kind of quotes that a page might have around a text.
+# Scripts that must never run, in every kind of quotes that a page might have around a text.
 PAYLOAD = (
     "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\"><svg onload='window.hacked=1'>"
     "\"><iframe srcdoc='<script>parent.hacked=1</script>'></iframe> [x](javascript:window.hacked=1) "

@@ -18,7 +18,7 @@ LINES = "".join(
 
 @contextmanager
 def open_manager(workspace: Path) -> Iterator[ContextCompressionManager]:
-    """Give a manager on a workspace; nothing is made by itself."""
+    """Give a manager on a workspace; nothing is compressed automatically."""
     with ContextCompressionManager(CompressionConfig(), workspace) as manager:
         yield manager
 

@@ -210,7 +210,7 @@ def test_on_a_phone_the_chat_fits_and_works_by_thumb(browser: Browser, url: str)
     assert is_within(page)
     box = page.locator(".composer-field").bounding_box()
     assert box is not None
-    assert box["y"] + box["height"] < 844 - 56, "the field stands above the menu"
+    assert box["y"] + box["height"] < 844 - 56, "the field is above the menu"
 
 
 def test_in_chinese_the_chat_speaks_chinese(browser: Browser, url: str) -> None:

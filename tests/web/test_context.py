@@ -131,7 +131,7 @@ def test_what_another_process_compresses_is_told_too(browser: Browser, url: str,
         page.locator(".gauge-share").wait_for()
         chip = page.get_by_role("status").filter(has_text="Optimising context")
         assert chip.is_hidden()
-        # What every compression holds while it runs, whoever runs it; one that died lets go of it by itself.
+        # Every compression holds a lease while it runs, in whichever process; the lease of a dead process expires.
         assert manager.ledger.acquire_lease("elsewhere", "a command", seconds=60, now=time.time())
         chip.wait_for()
         manager.ledger.release_lease("elsewhere", "a command")

@@ -126,7 +126,7 @@ def test_a_websocket_opens_for_this_site_only(open_url: str) -> None:
     assert try_socket(open_url, Origin=open_url)
     for origin in ("http://evil.example", "null", f"{open_url}.evil.example", "http://127.0.0.1:1"):
         assert not try_socket(open_url, Origin=origin)
-    assert not try_socket(open_url), "one that does not say where it comes from is no browser's"
+    assert not try_socket(open_url), "a request without an origin does not come from a browser"
 
 
 def test_a_prefix_that_a_client_names_is_not_written_into_the_page(open_url: str) -> None:

@@ -206,7 +206,7 @@ def test_an_imported_session_has_the_same_figures_everywhere(
 
 @pytest.mark.slow  # tests/ladder/test_fold_size.py shows it for the record.
 def test_the_size_of_a_fold_is_that_of_its_originals_on_every_face(rig: Rig) -> None:
-    """Also where it took earlier folds in, whose records were much smaller than what they stand for."""
+    """Also if it took in earlier folds, whose records were much smaller than the originals."""
     dialog = make_dialog(45, words=250)
     for stop in range(1, len(dialog) + 1, 4):
         sent = rig.post("openai-chat", make_body("openai-chat", dialog[:stop]), x_refold_session="agent")
@@ -278,7 +278,7 @@ def test_a_session_of_the_gateway_has_the_same_figures_in_headers_and_metrics(ri
         assert (seen.tokens, seen.tools_tokens, seen.hard) == (known.tokens, known.tools_tokens, known.hard)
         assert seen.tools_tokens > 0
         check_faces(other, "agent")
-    # The provider counts by itself, and what a request would have been is estimated from it.
+    # The provider's own count is used, and the size without refold is estimated from it.
     assert figures.bill.tokens_raw - figures.bill.tokens == pytest.approx(before - after, rel=0.02)
 
 

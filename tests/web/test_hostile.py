@@ -20,7 +20,7 @@ from tests.web.stories import leave_no_sample, open_manager, sample_messages
 
 need_browser()
 pytestmark = pytest.mark.slow
-# Turned around, invisible, joined: what makes one text look like another.
+# Turned around, invisible, joined: characters that make one text look like another.
 ODD = "safe \u202egnp.exe\u202c \u200b\u200d\ufeff\u2066 مرحبا \u0301\u0301\u0301 end"
 BAD_MARKDOWN = (
     "![pixel](https://evil.example/p.png) [go](javascript:window.hacked=1) [data](data:text/html,<script>) "

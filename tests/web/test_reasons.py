@@ -1,4 +1,4 @@
-"""What the page says of events: every kind that is logged has its name in both languages."""
+"""Names of events on the page: every kind that is logged has one in both languages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refold.manager.notices import KINDS
 from refold.manager.status import DECISION_KINDS
 from refold.web.visit import LANGUAGES, has_words, say_in
 
-# A question to listeners is never stored; what follows it is logged without a listener.
+# A question to listeners is never stored; the event after it is logged without a listener.
 LOGGED = sorted({*KINDS, *DECISION_KINDS, "recalled", "tuned", "forgotten"} - {"before_compress"})
 
 

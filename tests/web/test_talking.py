@@ -157,7 +157,7 @@ async def test_s3_11_optimising_is_told_while_it_runs_and_what_it_did_afterwards
         await finish(talk)
         assert talk.problem is None
         assert (True, "") in talk.seen
-        assert talk.seen[-1] == (False, "chat.compressed"), "it is told until the next message"
+        assert talk.seen[-1] == (False, "chat.compressed"), "it is shown until the next message"
 
 
 async def test_closing_stops_every_run_and_idle_rooms_are_forgotten_first(
