@@ -14,9 +14,8 @@ from typing import ClassVar
 
 from refold.conversation import because
 from refold.conversation.message import Part, is_trajectory, mark, message_handle
-from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, View, amend
-from refold.stages.stage import Goal, When, count_part, drop_part, items_of, replace_part, seen_part
+from refold.stages.stage import Goal, When, count_part, drop_part, items_of, replace_part, seen_part, split_at_newest
 from refold.stages.truncate import OutputText, Truncate
 from refold.stages.window import fold_units
 
@@ -49,11 +48,9 @@ class Clamp:
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the cuts that bring the view to *hard*, or the closest that is possible."""
-        edits: list[Edit] = []
-        for pieces in (self._find_pieces(view, "result"), self._find_pieces(view, "all")):
-            edits = self._cut(view, pieces, goal.hard)
-            if _tokens_with(view, edits) <= goal.hard:
-                return edits
+        edits = self.cut_oversize(view, range(len(view.items)), view.tokens - goal.hard)
+        if _tokens_with(view, edits) <= goal.hard:
+            return edits
         thinner = [*edits, *self._drop_thinking(view)]
         if _tokens_with(view, thinner) <= goal.hard:
             return thinner
@@ -136,17 +133,13 @@ class Clamp:
 
     def _fold_rest(self, view: View, goal: Goal) -> list[Edit]:
         """Fold all but the system messages and the newest user message: the newest step alone does not fit."""
-        newest = len(view.items) if view.newest_user is None else view.newest_user
-        before: list[Unit] = []
-        after: list[Unit] = []
-        for unit in view.units:
-            items = view.items[unit.start : unit.stop]
-            if any(not item.is_fold and (item.role == "system" or item.message.is_sealed) for item in items):
-                continue
-            if unit.start <= newest < unit.stop:
-                continue
-            (before if unit.start < newest else after).append(unit)
-        runs = [run for run in (before, after) if run]
+
+        def may_go(at: int) -> bool:
+            item = view.items[at]
+            return at != view.newest_user and (item.is_fold or not (item.role == "system" or item.message.is_sealed))
+
+        whole = (unit for unit in view.units if all(map(may_go, range(unit.start, unit.stop))))
+        runs = split_at_newest(view, whole)
         reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
         # The record describes the step in the room there is; without room it is one line.

@@ -19,7 +19,7 @@ from refold.conversation.reason import Language
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
-from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
+from refold.stages.stage import Goal, When, check_options, replace_part, take_until_met
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and last difference that are compared; others are only counted.
 _DIFF_LINE_CHARS = 300
@@ -67,13 +67,7 @@ class Dedupe:
         return edits[::-1]
 
     def _point(self, view: View, older: Observation, newer: Observation, language: Language) -> Edit | None:
-        shown = seen_part(older.item, older.part)
-        if older.at in view.protected or shown is None or len(shown.text) < self.chars_min:
-            return None
-        edit = older.item.edited_parts().get(older.part)
-        if edit is not None and edit.stage == self.name:
-            return None
-        text = self._describe(older, newer, language)
+        text = self._describe(older, newer, language) if older.may_replace(view, self.name, self.chars_min) else None
         if text is None:
             return None
         reason = because.NEWER_RESULT()

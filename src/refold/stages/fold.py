@@ -32,7 +32,7 @@ from refold.stages.fold_units import (
 )
 from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, free_runs, items_of
-from refold.stages.summarise import SIZE_SHARE_MAX, SummaryRequest, Told
+from refold.stages.summarise import SIZE_SHARE_MAX, ModelWords, SummaryRequest
 
 # The least tokens in which a model can say anything.
 WORDS_TOKENS_MIN = 80
@@ -169,7 +169,7 @@ class Fold(FoldOptions):
         return Demands(self.prompt_style, tokens, chars, self.prompt, self.ask_facts)
 
     def _write_told(
-        self, view: View, goal: Goal, source: Source, extract: Extract, *, options: ExtractOptions, told: Told
+        self, view: View, goal: Goal, source: Source, extract: Extract, *, options: ExtractOptions, told: ModelWords
     ) -> Edit | None:
         """Return the fold with a model's words; None if it would not be smaller than what it replaces."""
         left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
@@ -250,7 +250,7 @@ def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequen
     return left > goal.hard >= shorter
 
 
-def _note_index(edit: Edit, told: Told) -> list[Reason]:
+def _note_index(edit: Edit, told: ModelWords) -> list[Reason]:
     """Say how many exact values the index adds to a model's words."""
     artifacts = edit.fold.artifacts if edit.fold else ()
     added = sum(1 for one in artifacts if one.value in edit.text and one.value not in told.text)

@@ -15,6 +15,7 @@ from refold.conversation.message import Part
 from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Item, View
 from refold.stages.landmarks import find_landmarks
+from refold.stages.stage import seen_part
 
 GIST_CHARS = 100
 _VALUE_CHARS = 80
@@ -42,6 +43,13 @@ class Observation:
     def tool(self) -> str:
         """The tool's name, as the call or the result has it; empty if neither does."""
         return (self.call.name if self.call else "") or self.result.name
+
+    def may_replace(self, view: View, stage: str, chars_min: int) -> bool:
+        """Tell whether a stage may replace the result: unprotected, long enough, and not replaced by it before."""
+        shown, edit = seen_part(self.item, self.part), self.item.edited_parts().get(self.part)
+        if self.at in view.protected or shown is None or len(shown.text) < chars_min:
+            return False
+        return edit is None or edit.stage != stage
 
 
 def find_observations(view: View) -> list[Observation]:

@@ -20,7 +20,7 @@ from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Edit, View
 from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
-from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
+from refold.stages.stage import Goal, When, check_options, replace_part, take_until_met
 
 _LINE = re.compile(r"Tool result is at: (\S+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
@@ -66,12 +66,8 @@ class Offload:
         return take_until_met(view, goal, (self._offload(view, seen, goal.language) for seen in oldest))
 
     def _offload(self, view: View, seen: Observation, language: Language) -> Edit | None:
-        shown = seen_part(seen.item, seen.part)
         # A text file cannot hold the pictures of a result.
-        if seen.at in view.protected or shown is None or seen.result.inside or len(shown.text) < self.chars_min:
-            return None
-        edit = seen.item.edited_parts().get(seen.part)
-        if edit is not None and edit.stage == self.name:
+        if seen.result.inside or not seen.may_replace(view, self.name, self.chars_min):
             return None
         for lines_max in (self.preview_lines, 0):
             text = self._describe(seen, lines_max, language)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from refold.conversation.message import Message, Part, message_handle
-from refold.conversation.reason import NO_REASON, Language, Reason, as_reason
+from refold.conversation.reason import NO_REASON, Language, Reason, ReasonKind, as_reason
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
 from refold.errors import ConfigError
@@ -244,15 +244,13 @@ class OutputStage(ABC):
     """A stage over tool outputs; with ``texts`` over plain text, too."""
 
     name: ClassVar[str]
+    # The reason of its edits, with the values chars_before and chars_after.
+    reason: ClassVar[ReasonKind]
     texts: bool
 
     @abstractmethod
     def rewrite(self, text: str, handle: str, tool: str) -> str | None:
         """Return the replacement of an output; None if it stays."""
-
-    @abstractmethod
-    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
-        """Return the reason of an edit."""
 
     def speak(self, language: Language) -> OutputStage:  # noqa: ARG002 - most outputs need no words of ours
         """Return the stage with its own words in the language of a conversation."""
@@ -264,7 +262,7 @@ class OutputStage(ABC):
         for number, part in enumerate(() if message.is_sealed else message.parts):
             text = self._rewrite(message, number, part)
             if text is not None:
-                reason = self.write_reason(len(part.text), len(text))
+                reason = self.reason(chars_before=len(part.text), chars_after=len(text))
                 edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
         return edits
 
@@ -279,7 +277,7 @@ class OutputStage(ABC):
                 part = self._find_part(item, number)
                 text = None if part is None else stage._rewrite(item.message, number, part)
                 if part is not None and text is not None:
-                    reason = self.write_reason(len(part.text), len(text))
+                    reason = self.reason(chars_before=len(part.text), chars_after=len(text))
                     edits.append(replace_part(item, number, text, view=view, stage=self.name, reason=reason))
         return [edit for edit in edits if edit is not None]
 
@@ -304,9 +302,14 @@ def is_record(item: Item) -> bool:
 
 def free_runs(view: View) -> list[list[Unit]]:
     """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
+    return split_at_newest(view, view.free_units())
+
+
+def split_at_newest(view: View, units: Iterable[Unit]) -> list[list[Unit]]:
+    """Return the units before the newest user message and those after it, as far as there are any."""
     newest = len(view.items) if view.newest_user is None else view.newest_user
     runs: tuple[list[Unit], list[Unit]] = ([], [])
-    for unit in view.free_units():
+    for unit in units:
         runs[unit.start > newest].append(unit)
     return [run for run in runs if run]
 

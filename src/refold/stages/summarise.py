@@ -1,8 +1,7 @@
 """Summaries by a model: ask for the words of one fold, check them against their source, ask once more if they fail.
 
-Every failure ends in a ``Told`` without words and with a reason; the caller then uses the extract. All words in a
-``Told`` are verified. Facts and index stay mechanical, except for facts that the prompt asked for, which are verified
-in the same way.
+All words that it returns are verified. After a failure there are none, but a reason, and the caller uses the extract.
+Facts and index stay mechanical, except for facts that the prompt asked for, which are verified in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ModelWords:
     """A model's verified words, or the reason why there are none. ``notes`` say what was dropped and added.
 
     ``declined``: there is no model to write them, which is not a failure.
@@ -67,7 +66,7 @@ class SummaryRequest:
     opening: str = ""
     kept: tuple[object, ...] | None = None
 
-    def ask(self) -> Generator[Ask, Reply, Told]:
+    def ask(self) -> Generator[Ask, Reply, ModelWords]:
         """Ask for the words, at most twice."""
         source, goal, demands = self.source, self.goal, self.demands
         question = write_question(
@@ -90,25 +89,25 @@ class SummaryRequest:
             ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
             reply = yield ask if reasons else replace(ask, archived=archived, kept=self.kept or ())
             if reply.declined:
-                return Told(declined=True)
+                return ModelWords(declined=True)
             if reply.error:
                 reasons.append(as_reason(reply.error))
                 break
             # A model that was asked twice may write no headings; without a summary there would be no compression.
             is_last_chance = bool(reasons) and demands.style == "sections"
-            told = self.judge(reply, question, ground, () if is_last_chance else demands.headings)
-            if not told.failure:
+            words = self.judge(reply, question, ground, () if is_last_chance else demands.headings)
+            if not words.failure:
                 again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
-                return replace(told, notes=(*again, *told.notes))
-            reasons.append(told.failure)
+                return replace(words, notes=(*again, *words.notes))
+            reasons.append(words.failure)
         first, *later = reasons
-        return Told(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
+        return ModelWords(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
 
-    def judge(self, reply: Reply, question: Question, ground: Ground, headings: Sequence[str]) -> Told:
+    def judge(self, reply: Reply, question: Question, ground: Ground, headings: Sequence[str]) -> ModelWords:
         """Return the verified part of an answer; ``failure`` says why none of it can be used."""
         source, demands, count = self.source, self.demands, self.view.lens.count_text
         if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
-            return Told(failure=because.ANSWER_HUGE(chars=len(reply.text)))
+            return ModelWords(failure=because.ANSWER_HUGE(chars=len(reply.text)))
         words, listed = split_facts(clean_words(reply.text, self.opening), demands)
         rejection = find_rejection(
             Answer(
@@ -122,11 +121,11 @@ class SummaryRequest:
             )
         )
         if rejection:
-            return Told(failure=rejection)
+            return ModelWords(failure=rejection)
         voices = Voices.of_messages(source.spoken, source.asked)
         verified = verify_words(neutralise(words), ground, voices)
         if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
-            return Told(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
+            return ModelWords(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
         text, dropped = verified.text, verified.dropped
         notes = [because.DROPPED(sentences=len(dropped), because=_name_claims(dropped))] if dropped else []
         if demands.chars_max and len(text) > demands.chars_max:
@@ -139,7 +138,7 @@ class SummaryRequest:
             notes.append(because.ASKS_ADDED(asks=added.pending))
         if added.rules:
             notes.append(because.RULES_ADDED(rules=added.rules))
-        return Told(added.text, read_facts(listed, ground, voices), tuple(notes))
+        return ModelWords(added.text, read_facts(listed, ground, voices), tuple(notes))
 
 
 def clean_words(text: str, opening: str) -> str:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from refold.conversation import because
 from refold.conversation.message import mark
-from refold.conversation.reason import Language, Reason, detect_language
+from refold.conversation.reason import Language, ReasonKind, detect_language
 from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
@@ -77,6 +77,7 @@ class Truncate(OutputStage):
 
     name: ClassVar[str] = "truncate"
     when: ClassVar[When] = "arrival"
+    reason: ClassVar[ReasonKind] = because.OUTPUT_CUT
 
     lines_max: int = _LINES_MAX
     bytes_max: int = _BYTES_MAX
@@ -115,10 +116,6 @@ class Truncate(OutputStage):
         """Return the text cut to the limits; None if it is within them."""
         cut = self.cut(text, handle, tool)
         return None if cut is text else cut
-
-    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
-        """Return how much is shown."""
-        return because.OUTPUT_CUT(chars_before=chars_before, chars_after=chars_after)
 
     def cut(self, text: str, handle: str, tool: str = "") -> str:
         """Return a text cut to the limits, with ``handle`` in its markers; the text itself if it is within them."""

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from refold.conversation import because
 from refold.conversation.message import Part
-from refold.conversation.reason import Reason
+from refold.conversation.reason import ReasonKind
 from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.stages.densify.cells import Value, dump, parse, parse_at, quote
@@ -338,6 +338,7 @@ class Densify(OutputStage):
 
     name: ClassVar[str] = "densify"
     when: ClassVar[When] = "arrival"
+    reason: ClassVar[ReasonKind] = because.DENSER
 
     chars_min: int = 300
     chars_max: int = 20_000_000
@@ -365,10 +366,6 @@ class Densify(OutputStage):
         if len(text) > self.chars_max:
             return None
         return densify_text(text, handle, chars_min=self.chars_min, saving_min=self.saving_min)
-
-    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
-        """Return how much shorter it became."""
-        return because.DENSER(chars_before=chars_before, chars_after=chars_after)
 
     def _find_part(self, item: Item, number: int) -> Part | None:
         # Text that another edit has shortened is incomplete: a block made of it would not be lossless.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from refold.stages.densify.cells import Value, dump, is_literal
+from refold.stages.densify.cells import ABSENT, Value, dump, is_literal
 
 Path = tuple[str | int, ...]
 KEY = "@key"
@@ -73,7 +73,6 @@ _SOURCES_MAX = 12
 _PREFIX_MIN = 12
 _MOST = 0.8
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
-_MISSING = object()
 
 Source = tuple[Path | str, list[str]]
 
@@ -86,7 +85,7 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
         if column.table is not None:
             continue
         values = [find_value(row, column.path) for row in rows]
-        present = [value for value in values if value is not _MISSING]
+        present = [value for value in values if value is not ABSENT]
         column.is_text = are_risky_texts(present)
         if len(rows) < 2 or free < 2:
             continue
@@ -101,16 +100,12 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
 
 
 def find_value(row: Value, path: tuple[str | int, ...]) -> Value:
-    """Return the value at a path of a row, or a marker if the row has no such path."""
+    """Return the value at a path of a row; ``ABSENT`` if the row has no such path."""
     for key in path:
-        if isinstance(key, int):
-            if type(row) is not list or key >= len(row):
-                return _MISSING
-            row = row[key]
-        elif type(row) is not dict or key not in row:
-            return _MISSING
-        else:
-            row = row[key]
+        known = range(len(row)) if type(row) is list else row if type(row) is dict else ()
+        if key not in known:
+            return ABSENT
+        row = row[key]
     return row
 
 
