@@ -10,7 +10,7 @@ import pytest
 from refold.server.upstream import AnswerReader
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
-from refold.testing.answers import WIRES
+from refold.testing.answers import WIRES, encode_event
 from tests.effort import up_to
 from tests.server.raw_upstream import RawUpstream, play_chunks
 from tests.server.running import PATHS, make_body, make_dialog, pack, wait_for
@@ -98,8 +98,8 @@ def test_ten_thousand_fuzzed_requests_go_upstream_byte_for_byte(start):
 def write_stream(wire: str, text: str) -> bytes:
     reply = ScriptedReply(text, thinking="想一想 " * 3)
     request = {"model": "scripted-1", "stream_options": {"include_usage": True}}
-    events = WIRES[wire].stream(reply, ScriptedUsage(1_234, 56), request)
-    return b"".join(event.encode() for event in events)
+    events = WIRES[wire][1](reply, ScriptedUsage(1_234, 56), request)
+    return b"".join(encode_event(*event) for event in events)
 
 
 def cut_anywhere(dice: random.Random, whole: bytes) -> list[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from refold.testing.answers import WIRES
+from refold.testing.answers import WIRES, encode_event
 from refold.testing.script import ScriptedReply, ScriptedUsage
 from tests.effort import up_to
 from tests.server.raw_upstream import RawUpstream, play_chunks
@@ -63,8 +63,8 @@ async def run_talks(url, seconds):
 
 def test_two_hundred_streaming_sessions_for_a_minute(start):
     reply = ScriptedReply("A streamed answer of some words. " * 4)
-    events = WIRES["openai-chat"].stream(reply, ScriptedUsage(100, 20), {"model": "m"})
-    chunks = [event.encode() for event in events]
+    events = WIRES["openai-chat"][1](reply, ScriptedUsage(100, 20), {"model": "m"})
+    chunks = [encode_event(*event) for event in events]
     with RawUpstream(play_chunks(chunks, pause_s=0.01)) as upstream:
         rig = start(upstream=upstream.url, config={"window": 16_000})
         asyncio.run(run_talks(rig.url, 15))

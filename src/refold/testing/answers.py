@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from refold.testing.script import ScriptedReply, ScriptedUsage
 
 Raw = dict[str, Any]
+# Events by name; the end of a stream may be a bare word.
+Events = Iterator[tuple[str, Raw | str]]
+WriteAnswer = Callable[[ScriptedReply, ScriptedUsage, str], Raw]
+WriteEvents = Callable[[ScriptedReply, ScriptedUsage, Raw], Events]
 
 RESPONSE_ID = "resp_scripted"
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -66,7 +69,7 @@ def _write_items(reply: ScriptedReply) -> Iterator[Raw]:
         }
 
 
-def write_responses_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[tuple[str, Raw]]:
+def write_responses_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Events:
     """Yield the numbered events: created, each item with its parts and deltas, completed or incomplete."""
     for number, event in enumerate(_list_events(reply, usage, request)):
         yield event["type"], {**event, "sequence_number": number}
@@ -157,28 +160,29 @@ def _read_input(arguments: str) -> Raw:
     return value if isinstance(value, dict) else {"text": arguments}
 
 
-def write_anthropic_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[tuple[str, Raw]]:
+def write_anthropic_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Events:
     """Yield the events: start, ping, each block in its deltas, the stop reason, the end."""
+    for event in _list_anthropic(reply, usage, request):
+        yield event["type"], event
+
+
+def _list_anthropic(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[Raw]:
     whole = write_anthropic_answer(reply, usage, str(request.get("model", "")))
     start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
-    yield _name_event({"type": "message_start", "message": start})
+    yield {"type": "message_start", "message": start}
     for index, block in enumerate(whole["content"]):
         call = next(
             (c for at, c in enumerate(reply.calls) if block.get("id") == (c.id or f"toolu_scripted_{at}")), None
         )
-        yield _name_event({"type": "content_block_start", "index": index, "content_block": _open_block(block)})
+        yield {"type": "content_block_start", "index": index, "content_block": _open_block(block)}
         if index == 0:
-            yield _name_event({"type": "ping"})
+            yield {"type": "ping"}
         for delta in _write_deltas(block, call.arguments_text if call else ""):
-            yield _name_event({"type": "content_block_delta", "index": index, "delta": delta})
-        yield _name_event({"type": "content_block_stop", "index": index})
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
     delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-    yield _name_event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage.output}})
-    yield _name_event({"type": "message_stop"})
-
-
-def _name_event(event: Raw) -> tuple[str, Raw]:
-    return str(event["type"]), event
+    yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage.output}}
+    yield {"type": "message_stop"}
 
 
 def _open_block(block: Raw) -> Raw:
@@ -256,8 +260,8 @@ def write_chat_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) ->
     }
 
 
-def write_chat_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[tuple[str, Raw]]:
-    """Yield the chunks: role, words, fragments of calls, finish reason and, if asked for, usage."""
+def write_chat_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Events:
+    """Yield the chunks: role, words, fragments of calls, finish reason and, if asked for, usage; then the end."""
 
     def chunk(delta: Raw, reason: str | None = None) -> tuple[str, Raw]:
         choices = [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]
@@ -282,6 +286,7 @@ def write_chat_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) 
     yield chunk({}, _CHAT_REASONS.get(reply.reason, reply.reason))
     if (request.get("stream_options") or {}).get("include_usage"):
         yield "", {**opening, "choices": [], "usage": write_chat_usage(usage)}
+    yield "", "[DONE]"
 
 
 def write_json(payload: object) -> str:
@@ -290,38 +295,15 @@ def write_json(payload: object) -> str:
     return text if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text) else json.dumps(payload)
 
 
-@dataclass(frozen=True, slots=True)
-class SentEvent:
-    """One server-sent event; ``name`` is empty where the wire has none, ``data`` is an object or a bare word."""
-
-    data: Raw | str
-    name: str = ""
-
-    def encode(self) -> bytes:
-        """Return the event as it goes over the line."""
-        head = f"event: {self.name}\n" if self.name else ""
-        return f"{head}data: {self.data if isinstance(self.data, str) else write_json(self.data)}\n\n".encode()
+def encode_event(name: str, data: Raw | str) -> bytes:
+    """Return a server-sent event as it goes over the line; ``name`` is empty where the wire has none."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {data if isinstance(data, str) else write_json(data)}\n\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedWire:
-    """One provider's interface: how it answers whole, and how it streams."""
-
-    name: str
-    write_answer: Callable[[ScriptedReply, ScriptedUsage, str], Raw]
-    write_events: Callable[[ScriptedReply, ScriptedUsage, Raw], Iterator[tuple[str, Raw]]]
-    last_word: str = ""
-
-    def stream(self, reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[SentEvent]:
-        """Yield the events of a streamed answer, the closing word included."""
-        for name, payload in self.write_events(reply, usage, request):
-            yield SentEvent(payload, name)
-        if self.last_word:
-            yield SentEvent(self.last_word)
-
-
-WIRES = {
-    "openai-chat": ScriptedWire("openai-chat", write_chat_answer, write_chat_events, "[DONE]"),
-    "openai-responses": ScriptedWire("openai-responses", write_responses_answer, write_responses_events),
-    "anthropic": ScriptedWire("anthropic", write_anthropic_answer, write_anthropic_events),
+# How each wire answers whole, and the events of its stream.
+WIRES: dict[str, tuple[WriteAnswer, WriteEvents]] = {
+    "openai-chat": (write_chat_answer, write_chat_events),
+    "openai-responses": (write_responses_answer, write_responses_events),
+    "anthropic": (write_anthropic_answer, write_anthropic_events),
 }

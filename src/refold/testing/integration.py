@@ -12,205 +12,43 @@ A case that a framework cannot support is declared in ``unsupported`` with the r
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, get_args
 from unittest import SkipTest
 
-from refold.config import CompressionConfig
-from refold.ledger.codec import load_json
-from refold.manager import ContextCompressionManager
-from refold.testing.provider_rules import find_violations
-from refold.testing.script import Fault, RecordedRequest, ScriptedCall, ScriptedReply, Step, drip
+from refold.testing.rig import (
+    WINDOW,
+    AgentSetup,
+    IntegrationDriver,
+    Mode,
+    Rig,
+    has_record,
+    list_requests,
+    list_texts,
+    read_sensor,
+)
+from refold.testing.script import Fault, RecordedRequest, ScriptedCall, ScriptedReply, drip
 from refold.testing.server import ScriptedProvider
 from refold.tokens import counter_for
 
-Mode = Literal["sync", "async", "stream", "async_stream"]
-WINDOW, RESERVE = 8_000, 1_000
+__all__ = ["CASES", "AgentSetup", "run_case"]
+
 STEPS = 24
 DONE = "All sensors are read; the hall is quiet."
-MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-sonnet-5-5"}
 # A red square of 1 × 1: the smallest picture that every decoder takes.
 PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 )
 
 
-def read_sensor(number: int) -> str:
-    """Read one sensor.
-
-    Args:
-        number: the sensor's number.
-    """
-    if number >= 1_000:  # One result that no window holds.
-        return "\n".join(f"sample {at} of sensor {number}: {at * 7919 % 100_003}" for at in range(6_000))
-    lines = [f"sensor {number} minute {at}: {(number + 3) * (at + 11) * 7919 % 100_003} units" for at in range(40)]
-    return f"reading-{number:03d}-begins\n" + "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSetup:
-    """The ingredients of an agent of the framework.
-
-    ``url`` is the provider's address as the SDK of the wire wants it. ``saved`` is what ``save`` of an earlier agent
-    returned; None for a fresh conversation. ``tools`` are plain functions. With ``has_context_tools`` the agent also
-    offers refold's tools of its session. ``metadata`` is what the driver attaches to the user's messages, if it can.
-    """
-
-    url: str
-    workspace: Path
-    session: str = "s1"
-    wire: str = "openai-chat"
-    model: str = "gpt-4o"
-    window: int = WINDOW
-    reserve: int = RESERVE
-    mode: Mode = "sync"
-    tools: Sequence[Callable[..., str]] = (read_sensor,)
-    has_context_tools: bool = False
-    saved: Any = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def config(self) -> CompressionConfig:
-        """Settings of a manager for this agent."""
-        return CompressionConfig(window=self.window, reserve=self.reserve)
-
-
-class DrivenAgent(Protocol):
-    """An agent in the hands of the kit. ``run`` may be a coroutine function in the modes that are async."""
-
-    def run(self, text: str, image: str = "") -> Any:
-        """Run one turn with its tool calls and return the final text; ``image`` is a data address, empty for none."""
-        ...
-
-    def save(self) -> Any:
-        """Return the framework's own history, so that another agent can continue it; it can be pickled."""
-        ...
-
-
-class IntegrationDriver(Protocol):
-    """Plugs a framework into the kit.
-
-    Optional on the agent: ``close``; ``sent``, the messages that the framework handed to its model last, in its own
-    classes (without it, those of the provider's last request); ``load_view(messages)``, which replaces the framework's
-    history by them; ``read_metadata(messages)``, which returns the metadata of each of them.
-    """
-
-    wire: str
-    unsupported: Mapping[str, str]
-
-    def make_agent(self, setup: AgentSetup) -> DrivenAgent: ...
-
-
-class Rig:
-    """One case's provider, workspace and agents."""
-
-    def __init__(self, driver: IntegrationDriver, workspace: Path, count: Callable[[str], int]) -> None:
-        self.driver, self.workspace, self.count = driver, workspace, count
-        self._runner = asyncio.Runner()
-        self._agents: list[Any] = []
-
-    @contextmanager
-    def provider(self, script: Step | Sequence[Step], window: int | None = WINDOW) -> Iterator[ScriptedProvider]:
-        """Run a provider; when the case ends, check every request that it saw."""
-        with ScriptedProvider(script, window=window) as provider:
-            yield provider
-            for request in list_requests(provider):
-                assert find_violations(request.wire, request.messages) == []
-
-    def make(self, provider: ScriptedProvider, **changes: Any) -> Any:
-        """Make an agent of the framework."""
-        wire = self.driver.wire
-        url = provider.anthropic_url if wire == "anthropic" else provider.openai_url
-        setup = AgentSetup(url, self.workspace, wire=wire, model=MODELS[wire])
-        agent = self.driver.make_agent(replace(setup, **changes))
-        self._agents.append(agent)
-        return agent
-
-    def run(self, agent: Any, text: str, image: str = "") -> str:
-        """Run one turn in whichever way the agent runs."""
-        return str(self.wait(agent.run(text, image) if image else agent.run(text)))
-
-    def wait(self, answer: Any) -> Any:
-        """Return what an agent's method returned, in whichever way it runs."""
-        return self._runner.run(_wait(answer)) if inspect.isawaitable(answer) else answer
-
-    def read_sent(self, agent: Any, provider: ScriptedProvider) -> list[Any]:
-        """Return the messages that were sent last, in the framework's own classes."""
-        last = list_requests(provider)[-1]
-        assert has_record(last), "nothing was folded"
-        return list(agent.sent if hasattr(agent, "sent") else last.messages)
-
-    def cancel(self, agent: Any, text: str, when: Callable[[], bool]) -> None:
-        """Start a turn and cancel it once something is the case."""
-
-        async def work() -> None:
-            task = asyncio.ensure_future(agent.run(text))
-            for _ in range(400):
-                await asyncio.sleep(0.02)
-                if when() or task.done():
-                    break
-            task.cancel()
-            await asyncio.wait({task}, timeout=20)
-
-        self._runner.run(work())
-
-    def manager(self) -> ContextCompressionManager:
-        """Return another manager on the workspace: what a person or another process would see."""
-        return ContextCompressionManager(CompressionConfig(window=WINDOW, reserve=RESERVE), self.workspace)
-
-    def stored(self, session: str = "s1") -> list[Any]:
-        with self.manager() as manager:
-            return [load_json(one.raw) for one in manager.ledger.read_messages(session)]
-
-    def count_request(self, request: RecordedRequest) -> int:
-        """Return the tokens of a request's words, counted apart from refold; pictures are left out."""
-        named = ("messages", "input", "system", "instructions", "tools")
-        body = {name: request.json[name] for name in named if name in request.json}
-        return sum(map(self.count, _list_texts(body)))
-
-    def close(self) -> None:
-        """Close what agents hold open."""
-        for agent in self._agents:
-            self.wait(agent.close() if hasattr(agent, "close") else None)
-        self._runner.close()
-
-
-async def _wait(answer: Any) -> Any:
-    return await answer
-
-
-def _list_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        if not value.startswith("data:"):
-            yield value
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            if key not in ("data", "signature", "encrypted_content"):
-                yield from _list_texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _list_texts(one)
-
-
 def _read_output(request: RecordedRequest) -> int:
     """Return the room that a request asks for its answer."""
     named = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     return next((request.json[name] for name in named if isinstance(request.json.get(name), int)), 0)
-
-
-def list_requests(provider: ScriptedProvider) -> list[RecordedRequest]:
-    """Return the requests for an answer, without those for lists of models and counts."""
-    return [one for one in provider.requests if one.method == "POST" and not one.path.endswith("count_tokens")]
 
 
 class Steps:
@@ -257,11 +95,6 @@ def expect_last_reply(rig: Rig) -> None:
     assert DONE in json.dumps(rig.stored()[-1], ensure_ascii=False), "the last answer is not stored"
 
 
-def has_record(request: RecordedRequest) -> bool:
-    """Tell whether a request carries a fold."""
-    return any("⟦" in text for text in _list_texts(request.messages))
-
-
 def _in_mode(mode: Mode) -> Callable[[Rig], None]:
     def case(rig: Rig) -> None:
         with rig.provider(Steps(steps=12)) as provider:
@@ -287,7 +120,7 @@ def case_fits(rig: Rig) -> None:
         requests = list_requests(provider)
         assert len(requests) == STEPS + 1
         assert has_record(requests[-1]), "nothing was folded"
-        assert any("hall seven" in text for text in _list_texts(requests[-1].messages)), "the task is gone"
+        assert any("hall seven" in text for text in list_texts(requests[-1].messages)), "the task is gone"
         expect_originals(rig, range(STEPS))
 
 
@@ -320,7 +153,7 @@ def case_recall(rig: Rig) -> None:
     with rig.provider(answer) as provider:
         rig.run(rig.make(provider, has_context_tools=True), "Read all sensors.")
         before, after = list_requests(provider)[STEPS - 1 : STEPS + 1]
-        count = [sum("reading-002-begins" in text for text in _list_texts(one.messages)) for one in (before, after)]
+        count = [sum("reading-002-begins" in text for text in list_texts(one.messages)) for one in (before, after)]
         assert "context_recall" in json.dumps(before.json.get("tools")), "the tool is not offered"
         assert count[1] > count[0], "recall brought nothing back"
 
@@ -340,7 +173,7 @@ def case_undo(rig: Rig) -> None:
         seen = len(provider.requests)
         rig.run(agent, "Once more.")
         first = provider.requests[seen]
-        assert any("reading-000-begins" in text for text in _list_texts(first.messages))
+        assert any("reading-000-begins" in text for text in list_texts(first.messages))
 
 
 def case_restart(rig: Rig) -> None:
@@ -499,25 +332,15 @@ def run_case(
 
 def _run_elsewhere(rig: Rig, provider: ScriptedProvider, text: str) -> Any:
     """Run one turn in another process and return what its agent saved."""
-    kind, out = type(rig.driver), rig.workspace / "saved.pickle"
-    url = provider.anthropic_url if kind.wire == "anthropic" else provider.openai_url
-    job: dict[str, Any] = {"module": kind.__module__, "name": kind.__qualname__, "url": url, "text": text}
-    job |= {"workspace": str(rig.workspace), "out": str(out), "path": sys.path}
-    code = "import json, sys; job = json.loads(sys.argv[1]); sys.path[:] = job['path']\n"
-    code += "from refold.testing.integration import run_job; run_job(job)"
-    done = subprocess.run([sys.executable, "-c", code, json.dumps(job)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return pickle.loads(out.read_bytes())
+    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:
+        return elsewhere.submit(_run_turn, type(rig.driver), rig.workspace, rig.find_url(provider), text).result(600)
 
 
-def run_job(job: Mapping[str, Any]) -> None:
-    """Run one turn of a driver named in a job; the other process of ``case_restart`` calls this."""
-    driver = getattr(import_module(job["module"]), job["name"])()
-    rig = Rig(driver, Path(job["workspace"]), len)
-    setup = AgentSetup(job["url"], rig.workspace, wire=driver.wire, model=MODELS[driver.wire])
-    agent = driver.make_agent(setup)
+def _run_turn(kind: Callable[[], IntegrationDriver], workspace: Path, url: str, text: str) -> Any:
+    rig = Rig(kind(), workspace, len)
     try:
-        rig.run(agent, job["text"])
-        Path(job["out"]).write_bytes(pickle.dumps(agent.save()))
+        agent = rig.make(url)
+        rig.run(agent, text)
+        return agent.save()
     finally:
         rig.close()

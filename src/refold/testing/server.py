@@ -19,13 +19,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from refold.testing.answers import WIRES, SentEvent, write_json
+from refold.testing.answers import WIRES, Events, encode_event, write_json
 from refold.testing.provider_rules import Refusal, count_input, count_usage, find_refusal, write_error
 from refold.testing.script import Fault, RecordedRequest, Script, ScriptedReply, Step
 from refold.tokens import counter_for
@@ -289,12 +289,11 @@ class ProviderHandler(BaseHTTPRequestHandler):
         elif request.is_streaming:
             self._send_events(self._list_events(request, action))
         else:
-            usage = count_usage(request.wire, request.json, action)
-            self._send_json(WIRES[request.wire].write_answer(action, usage, request.model))
+            self._send(200, self._write_whole(request, action), "application/json")
 
-    def _list_events(self, request: RecordedRequest, reply: ScriptedReply) -> Iterator[SentEvent]:
-        usage = count_usage(request.wire, request.json, reply)
-        return WIRES[request.wire].stream(reply, usage, request.json)
+    def _list_events(self, request: RecordedRequest, reply: ScriptedReply) -> Events:
+        _, write_events = WIRES[request.wire]
+        return write_events(reply, count_usage(request.wire, request.json, reply), request.json)
 
     def _misbehave(self, request: RecordedRequest, fault: Fault) -> None:
         if fault.kind == "hang":
@@ -328,7 +327,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
             events = list(self._list_events(request, fault.reply))[: fault.after]
             if fault.kind == "error_event":
                 error = write_error(request.wire, Refusal(fault.status, fault.message))
-                events.append(SentEvent(error, "error" if request.wire == "anthropic" else ""))
+                events.append(("error" if request.wire == "anthropic" else "", error))
                 self._send_events(events)
                 return
             self._send_events(events, ends=False)
@@ -349,8 +348,8 @@ class ProviderHandler(BaseHTTPRequestHandler):
         self._cut()
 
     def _write_whole(self, request: RecordedRequest, reply: ScriptedReply) -> bytes:
-        usage = count_usage(request.wire, request.json, reply)
-        return write_json(WIRES[request.wire].write_answer(reply, usage, request.model)).encode()
+        write_answer, _ = WIRES[request.wire]
+        return write_json(write_answer(reply, count_usage(request.wire, request.json, reply), request.model)).encode()
 
     def _send_json(self, payload: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, write_json(payload).encode(), "application/json", headers)
@@ -370,9 +369,11 @@ class ProviderHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_events(self, events: Iterable[SentEvent], *, pause_s: float = 0.0, ends: bool = True) -> None:
+    def _send_events(
+        self, events: Iterable[tuple[str, dict[str, Any] | str]], *, pause_s: float = 0.0, ends: bool = True
+    ) -> None:
         self._send_head(200, "text/event-stream; charset=utf-8", {"Transfer-Encoding": "chunked"})
-        chunks = (event.encode() for event in events)
+        chunks = (encode_event(*event) for event in events)
         whole = self._write_pieces((b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), pause_s)
         if ends and whole:
             self.wfile.write(b"0\r\n\r\n")

@@ -1,6 +1,6 @@
 """The chat box at the end of a session: the answer being written, a field to type in, the model picker, a stop button.
 
-``ChatBox(name, on_stored)`` draws it; ``on_stored`` (plain or async) is called whenever a run has stored messages, so
+``ChatBox(name, on_stored)`` draws it; ``on_stored`` is awaited whenever a run has stored messages, so
 that the view above catches up before the box clears them. Every tab of a session shows the same run (``room.py``).
 Text of models and tools becomes text nodes, never markup.
 """
@@ -24,13 +24,12 @@ from refold.web.room import (
     list_offer,
     read_chat_block,
 )
-from refold.web.shell import button, guarded, icon, set_prop, set_text, sheet, text, to_script
+from refold.web.shell import ask_text, button, guarded, icon, set_prop, set_text, text, to_script
 from refold.web.visit import clean, explain, find_visit, say
 
 SHOWN_CHARS_MAX = 400_000
 CALL_CHARS_MAX = 20_000
 OTHER = "\x00other"
-Stored = Callable[[], object]
 TICK_S = 0.15
 # Enter sends, but not while a Chinese or Japanese word is being composed.
 _ON_KEY = (
@@ -208,24 +207,8 @@ class ModelPicker:
 
     def _ask_other(self) -> None:
         self._draw_options()  # Show the current model again, in case the dialog is cancelled.
-        with sheet(say("chat.other_title")) as dialog:
-            text("p", say("chat.other_why"), "soft")
-            with ui.element("label").classes("field"):
-                text("span", say("chat.model"))
-                field = ui.element("input").classes("input").props("maxlength=200 autofocus")
-
-            async def use(event: object) -> None:
-                name = str(getattr(event, "args", "") or "").strip()
-                if name:
-                    dialog.close()
-                    await self._use(name)
-
-            reading = f"document.getElementById('{field.html_id}').value"
-            field.on("keydown.enter", guarded(use), js_handler=f"() => emit({reading})")
-            with ui.element("div").classes("sheet-end"):
-                button(say("shell.cancel"), dialog.close, kind="quiet")
-                button(say("chat.use"), kind="primary").on("click", guarded(use), js_handler=f"() => emit({reading})")
-        dialog.open()
+        words = (say("chat.other_title"), say("chat.model"), say("chat.use"))
+        ask_text(*words, self._use, why=say("chat.other_why"), required=True, maxlength=200)
 
 
 class ChatBox:
@@ -234,7 +217,13 @@ class ChatBox:
     The session may not exist yet; ``on_sent`` is called once a message was accepted.
     """
 
-    def __init__(self, name: str, on_stored: Stored | None = None, *, on_sent: Stored | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+        *,
+        on_sent: Callable[[], None] | None = None,
+    ) -> None:
         self.source = find_visit().source
         self.room: ChatRoom = find_rooms(self.source.application).find(make_id(self.source.access.tenant, name))
         self.on_stored, self.on_sent = on_stored, on_sent
@@ -292,7 +281,7 @@ class ChatBox:
         ui.run_javascript(f"document.getElementById('{self.field.html_id}').value = ''")
         self._draw_state()
         if self.on_sent is not None and await self.room.wait_stored() and not self.room.refused:
-            await _call(self.on_sent)
+            self.on_sent()
 
     async def _tick(self) -> None:
         room = self.room
@@ -301,7 +290,7 @@ class ChatBox:
             return
         now = room.stored
         if stored != now and self.on_stored is not None:
-            await _call(self.on_stored)  # First, so that no text disappears in between.
+            await self.on_stored()  # First, so that no text disappears in between.
         if room.stored != now:
             return  # More was stored meanwhile: the view shows that too before anything is cleared.
         self.live.draw(room)
@@ -312,9 +301,3 @@ class ChatBox:
             self._sent = ""
             field = f"document.getElementById('{self.field.html_id}')"
             ui.run_javascript(f"if (!{field}.value) {field}.value = {to_script(room.refused)}")
-
-
-async def _call(hook: Stored) -> None:
-    answer = hook()
-    if isinstance(answer, Awaitable):
-        await answer

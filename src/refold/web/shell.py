@@ -237,6 +237,32 @@ def sheet(title: str) -> Iterator[ui.dialog]:
         yield made
 
 
+def ask_text(
+    title: str, label: str, submit: str, on_done: Callable[[str], Awaitable[Any]], *, why: str = "", **props: Any
+) -> None:
+    """Open a dialog with one field, which has ``props``; ``on_done`` gets the text that the reader submits."""
+    with sheet(title) as dialog:
+        if why:
+            text("p", why, "soft")
+        with ui.element("label").classes("field"):
+            text("span", label)
+            field = ui.element("input").classes("input").props("autofocus")
+            field._props.update(props)
+
+        async def take(event: GenericEventArguments) -> None:
+            typed = str(event.args or "").strip()
+            if typed or not props.get("required"):
+                dialog.close()
+                await on_done(typed)
+
+        reading = f"() => emit(document.getElementById('{field.html_id}').value)"
+        field.on("keydown.enter", guarded(take), js_handler=reading)
+        with ui.element("div").classes("sheet-end"):
+            button(say("shell.cancel"), dialog.close, kind="quiet")
+            button(submit, kind="primary").on("click", guarded(take), js_handler=reading)
+    dialog.open()
+
+
 def go(target: str) -> None:
     """Open one of our pages. (``ui.navigate.to`` would add the prefix a second time.)"""
     ui.run_javascript(f"location.assign({to_script(target)})")

@@ -10,7 +10,21 @@ from nicegui.events import GenericEventArguments
 
 from refold.web.data import PAGE, SAMPLE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
 from refold.web.sample import NAME
-from refold.web.shell import button, empty, frame, go, guarded, heading, icon, icon_button, link, notify, sheet, text
+from refold.web.shell import (
+    ask_text,
+    button,
+    empty,
+    frame,
+    go,
+    guarded,
+    heading,
+    icon,
+    icon_button,
+    link,
+    notify,
+    sheet,
+    text,
+)
 from refold.web.start import ConnectPanel, ImportPanel, find_connection
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, session_link
 
@@ -37,8 +51,6 @@ class SessionList:
         self.limit = PAGE
         self.listing: Listing | None = None
         self.minute = 0
-        self.chosen: Listed | None = None
-        self.title = ""
         self.is_sample_coming = False
 
     async def draw(self) -> None:
@@ -58,7 +70,6 @@ class SessionList:
             )
         self.start = ui.element("div")
         self.body = ui.element("div").classes("sessions")
-        self._draw_sheets()
         await self._refresh()
         with self.start:
             await self._draw_start()
@@ -196,55 +207,31 @@ class SessionList:
         self.limit += PAGE
         await self._refresh()
 
-    def _draw_sheets(self) -> None:
-        with sheet(say("sessions.rename")) as self.rename_sheet:
-            with ui.element("label").classes("field"):
-                text("span", say("sessions.new_title"))
-                self.field = ui.element("input").classes("input").props("maxlength=120 autofocus")
-                self.field._props["placeholder"] = say("sessions.title_hint")
-                self.field.on("input", self._take_title, js_handler="(e) => emit(e.target.value)")
-                self.field.on("keydown.enter", guarded(self._rename))
-            with ui.element("div").classes("sheet-end"):
-                button(say("shell.cancel"), self.rename_sheet.close, kind="quiet")
-                button(say("sessions.save"), self._rename, kind="primary")
-        with sheet(say("sessions.delete_title")) as self.delete_sheet:
-            self.doomed = text("strong", "", "cut")
-            self.warning = text("p", "", "soft")
-            with ui.element("div").classes("sheet-end"):
-                button(say("shell.cancel"), self.delete_sheet.close, kind="quiet")
-                button(say("sessions.delete"), self._delete, kind="danger", icon_name="trash")
-
     def _ask_title(self, one: Listed) -> None:
-        self.chosen, self.title = one, one.title if one.has_own_title else ""
-        self.field._props["value"] = self.title
-        self.field.update()
-        self.rename_sheet.open()
-
-    def _take_title(self, event: GenericEventArguments) -> None:
-        self.title = str(event.args)[:200]
-        self.field._props["value"] = self.title
-
-    async def _rename(self) -> None:
-        self.rename_sheet.close()
-        if self.chosen is not None:
-            await self.source.run(rename_session, self.chosen.name, self.title)
+        async def rename(title: str) -> None:
+            await self.source.run(rename_session, one.name, title)
             notify(say("sessions.renamed"))
             await self._refresh()
 
-    def _ask_delete(self, one: Listed) -> None:
-        self.chosen = one
-        self.doomed._text = one.title
-        self.doomed.update()
-        self.warning._text = say("sessions.delete_why", count=one.row.messages)
-        self.warning.update()
-        self.delete_sheet.open()
+        field = {"^value": one.title if one.has_own_title else "", "placeholder": say("sessions.title_hint")}
+        words = (say("sessions.rename"), say("sessions.new_title"), say("sessions.save"))
+        with self.start:  # The list may be drawn again while the dialog is open.
+            ask_text(*words, rename, maxlength=120, **field)
 
-    async def _delete(self) -> None:
-        self.delete_sheet.close()
-        if self.chosen is not None:
-            await self.source.run(delete_session, self.chosen.name)
+    def _ask_delete(self, one: Listed) -> None:
+        async def delete() -> None:
+            dialog.close()
+            await self.source.run(delete_session, one.name)
             notify(say("sessions.deleted"))
             await self._refresh()
+
+        with self.start, sheet(say("sessions.delete_title")) as dialog:
+            text("strong", one.title, "cut")
+            text("p", say("sessions.delete_why", count=one.row.messages), "soft")
+            with ui.element("div").classes("sheet-end"):
+                button(say("shell.cancel"), dialog.close, kind="quiet")
+                button(say("sessions.delete"), delete, kind="danger", icon_name="trash")
+        dialog.open()
 
 
 def _cell(column: str, content: str, classes: str) -> ui.element:
