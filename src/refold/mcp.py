@@ -22,7 +22,7 @@ from pydantic import Field
 from refold import __version__
 from refold.agent.context_tools import ContextTools
 from refold.agent.tools import Tool, make_tool
-from refold.cli.output import count_things, describe_error, tr
+from refold.cli.words import count_things, describe_error, tr
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.output import use_language
+from refold.cli.words import use_language
 from refold.errors import Sentence
 from refold.sentences import read_chinese
 from refold.testing import ScriptedProvider
@@ -207,7 +207,7 @@ def test_a_sentence_is_the_english_text_and_remembers_its_values() -> None:
     assert made.values == {"name": "a{b}"}
     use_language("zh")
     try:
-        from refold.cli.output import tr
+        from refold.cli.words import tr
 
         hint = Sentence(" (did you mean '{name}'?)", name="x")
         text = Sentence("{where}unknown setting '{name}'{hint}", where="", name="{y}", hint=hint)

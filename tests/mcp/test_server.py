@@ -208,7 +208,7 @@ def test_it_refuses_to_listen_for_other_machines(tmp_path: Path) -> None:
 
 
 async def test_the_tools_are_described_in_the_users_language(tmp_path: Path) -> None:
-    from refold.cli.output import use_language
+    from refold.cli.words import use_language
     from refold.mcp import make_server
 
     chinese = re.compile("[\u4e00-\u9fff]")

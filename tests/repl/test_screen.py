@@ -7,10 +7,10 @@ import pytest
 
 from refold.budget import Budget, Counts, Thresholds
 from refold.budget.trigger import look_ahead
-from refold.cli.output import strip_controls
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import shorten_tokens, split_blocks, write_gauge
 from refold.cli.repl.session import describe_call, show_text
+from refold.cli.words import strip_controls
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.llm.port import ToolCall

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
-from refold.cli.output import describe_error, find_language, tr, use_language
+from refold.cli.words import describe_error, find_language, tr, use_language
 from refold.errors import ConfigError, RefoldError
 from refold.sentences import is_chinese
 
@@ -163,7 +163,8 @@ def read_extras() -> dict[str, set[str]]:
 
 def fail(message: str, code: int) -> int:
     """Print an error line and return the exit code."""
-    from refold.cli.output import clean_line, make_console, print_line
+    from refold.cli.output import make_console, print_line
+    from refold.cli.words import clean_line
 
     _show_traceback()
     print_line(make_console(), clean_line(message, 2_000), label="refold: ")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import Preset, Workspace, name_session
-from refold.cli.output import use_language
+from refold.cli.options import Preset, Workspace, name_session
+from refold.cli.words import use_language
 from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:

@@ -17,36 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import (
-    STDIN,
-    Format,
-    Model,
-    Preset,
-    ResultFile,
-    Workspace,
-    name_session,
-    need_session,
-    open_workspace,
-    read_document,
-    read_tokens,
-)
+from refold.cli.input import STDIN, need_session, open_workspace, read_document
+from refold.cli.options import Format, Model, Preset, ResultFile, Workspace, name_session, read_tokens
 from refold.cli.output import (
     OutputError,
-    clean_line,
-    count_things,
-    describe_change,
-    describe_share,
     format_document,
     make_console,
     note_broken,
     refuse_same_file,
-    say_reason,
     show_pairs,
-    tr,
-    use_language,
     write_json,
     write_result,
 )
+from refold.cli.words import clean_line, count_things, describe_change, describe_share, say_reason, tr, use_language
 from refold.errors import FormatError
 
 if TYPE_CHECKING:

@@ -15,20 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import PlainTyper, app, format_examples
-from refold.cli.input import AsJson, Model, Preset, Workspace, open_workspace
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    make_console,
-    make_table,
-    note,
-    say,
-    show_progress,
-    tr,
-    use_language,
-    write_json,
-    write_line,
-)
+from refold.cli.input import open_workspace
+from refold.cli.options import AsJson, Model, Preset, Workspace
+from refold.cli.output import make_console, make_table, note, say, show_progress, write_json, write_line
+from refold.cli.words import clean_line, count_things, tr, use_language
 from refold.errors import ConfigError, FormatError, Sentence
 
 if TYPE_CHECKING:

@@ -19,17 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from refold.cli.app import PlainTyper, app, read_extras
-from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    describe_error,
-    make_console,
-    note,
-    tr,
-    use_language,
-    write_json,
-)
+from refold.cli.input import open_workspace
+from refold.cli.options import AsJson, Workspace
+from refold.cli.output import make_console, note, write_json
+from refold.cli.words import clean_line, count_things, describe_error, tr, use_language
 from refold.errors import ConfigError, RefoldError
 
 if TYPE_CHECKING:

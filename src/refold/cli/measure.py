@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import AsJson, FileOrFolder, Format, Model, read_document, read_tokens
+from refold.cli.input import read_document
+from refold.cli.options import AsJson, FileOrFolder, Format, Model, read_tokens
 from refold.cli.output import (
-    clean_line,
-    count_things,
-    describe_error,
     make_console,
     make_table,
     note_broken,
@@ -29,11 +27,10 @@ from refold.cli.output import (
     refuse_same_file,
     show_pairs,
     show_progress,
-    tr,
-    use_language,
     write_json,
     write_result,
 )
+from refold.cli.words import clean_line, count_things, describe_error, tr, use_language
 from refold.errors import FormatError
 
 if TYPE_CHECKING:

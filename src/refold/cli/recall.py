@@ -11,28 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import (
-    AsJson,
-    Everywhere,
-    SessionOption,
-    Workspace,
-    choose_session,
-    find_newest,
-    need_session,
-    open_workspace,
-    show_empty,
-)
-from refold.cli.output import (
-    clean_line,
-    make_console,
-    name_scope,
-    note,
-    print_line,
-    say,
-    strip_controls,
-    tr,
-    write_json,
-)
+from refold.cli.input import choose_session, find_newest, need_session, open_workspace, show_empty
+from refold.cli.options import AsJson, Everywhere, SessionOption, Workspace
+from refold.cli.output import make_console, note, print_line, say, write_json
+from refold.cli.words import clean_line, name_scope, strip_controls, tr
 from refold.errors import FormatError, HandleUnknown
 
 if TYPE_CHECKING:

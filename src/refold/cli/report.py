@@ -14,16 +14,8 @@ from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    describe_change,
-    describe_share,
-    make_table,
-    say_reason,
-    show_pairs,
-    tr,
-)
+from refold.cli.output import make_table, show_pairs
+from refold.cli.words import clean_line, count_things, describe_change, describe_share, say_reason, tr
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Reason, describe
 from refold.conversation.view import Edit

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import PlainTyper, app, format_examples
-from refold.cli.input import AsJson, Preset, Workspace, make_workspace, open_workspace
-from refold.cli.output import note, use_language, write_json
+from refold.cli.input import make_workspace, open_workspace
+from refold.cli.options import AsJson, Preset, Workspace
+from refold.cli.output import note, write_json
+from refold.cli.words import use_language
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,30 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import (
-    AsJson,
-    SessionOption,
-    SessionRequired,
-    Workspace,
-    Yes,
-    choose_session,
-    need_session,
-    open_workspace,
-    show_empty,
-)
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    find_language,
-    format_time,
-    make_console,
-    make_table,
-    say,
-    say_reason,
-    tr,
-    write_json,
-    write_line,
-)
+from refold.cli.input import choose_session, need_session, open_workspace, show_empty
+from refold.cli.options import AsJson, SessionOption, SessionRequired, Workspace, Yes
+from refold.cli.output import make_console, make_table, say, write_json, write_line
+from refold.cli.words import clean_line, count_things, find_language, format_time, say_reason, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:

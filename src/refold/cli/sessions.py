@@ -8,28 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from refold.cli.app import app
-from refold.cli.input import (
-    AsJson,
-    Limit,
-    SessionFilter,
-    SessionOption,
-    Workspace,
-    choose_session,
-    open_workspace,
-    show_empty,
-)
-from refold.cli.output import (
-    clean_line,
-    describe_share,
-    format_time,
-    make_console,
-    make_table,
-    say,
-    say_reason,
-    show_pairs,
-    tr,
-    write_json,
-)
+from refold.cli.input import choose_session, open_workspace, show_empty
+from refold.cli.options import AsJson, Limit, SessionFilter, SessionOption, Workspace
+from refold.cli.output import make_console, make_table, say, show_pairs, write_json
+from refold.cli.words import clean_line, describe_share, format_time, say_reason, tr
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,30 +17,16 @@ import typer
 from refold.cli.app import app, format_examples
 from refold.cli.input import (
     STDIN,
-    AsJson,
     Document,
-    ResultFile,
-    SessionFilter,
-    SessionOption,
-    Workspace,
     choose_session,
     make_workspace,
     need_session,
     open_workspace,
     read_document,
 )
-from refold.cli.output import (
-    count_things,
-    describe_error,
-    note,
-    note_broken,
-    say,
-    show_progress,
-    tr,
-    write_json,
-    write_line,
-    write_result,
-)
+from refold.cli.options import AsJson, ResultFile, SessionFilter, SessionOption, Workspace
+from refold.cli.output import note, note_broken, say, show_progress, write_json, write_line, write_result
+from refold.cli.words import count_things, describe_error, tr
 from refold.errors import ConfigError, FormatError, LedgerError
 
 if TYPE_CHECKING:

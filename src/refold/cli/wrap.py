@@ -27,8 +27,9 @@ from urllib.parse import urlsplit
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import Preset, Workspace
-from refold.cli.output import count_things, note, shorten_tokens, tr
+from refold.cli.options import Preset, Workspace
+from refold.cli.output import note
+from refold.cli.words import count_things, shorten_tokens, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:

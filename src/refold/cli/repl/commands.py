@@ -16,22 +16,22 @@ from rich.text import Text
 from refold.agent.context_tools import Texts, tell_change
 from refold.agent.events import find_undo
 from refold.cli.config import format_row
-from refold.cli.output import (
+from refold.cli.output import make_table
+from refold.cli.repl.keyboard import COMMAND_LIST
+from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
+from refold.cli.repl.session import ChatSession
+from refold.cli.session import describe_switched
+from refold.cli.words import (
     clean_line,
     count_things,
     describe_error,
     describe_share,
     find_language,
     format_time,
-    make_table,
     say_reason,
     shorten_tokens,
     tr,
 )
-from refold.cli.repl.keyboard import COMMAND_LIST
-from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
-from refold.cli.repl.session import ChatSession
-from refold.cli.session import describe_switched
 from refold.config.values import explain as explain_settings
 from refold.config.values import find_row
 from refold.errors import RefoldError

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from refold.cli.output import tr
+from refold.cli.words import tr
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

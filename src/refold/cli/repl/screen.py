@@ -19,14 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from refold.budget.trigger import Limit
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    find_language,
-    shorten_tokens,
-    strip_controls,
-    tr,
-)
+from refold.cli.words import clean_line, count_things, find_language, shorten_tokens, strip_controls, tr
 from refold.conversation import because
 from refold.manager.status import SessionStatus
 

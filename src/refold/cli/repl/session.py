@@ -24,16 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.tools import Approve
-from refold.cli.output import (
-    clean_line,
-    count_things,
-    describe_change,
-    describe_error,
-    describe_share,
-    say_reason,
-    tr,
-)
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
+from refold.cli.words import clean_line, count_things, describe_change, describe_error, describe_share, say_reason, tr
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
 from refold.formats.streamed import ToolCall
 from refold.llm.choose import converse_with
