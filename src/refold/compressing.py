@@ -1,7 +1,7 @@
 """``compress``: one call that makes a conversation fit, without a store, and without network unless a model is given.
 
-The simplest face of the engine: it parses, computes the view, runs the ladder and renders. It keeps nothing between
-calls. To keep folds across calls, pass the previous result's ``.edits``.
+The simplest interface of the engine: it parses, computes the view, runs the ladder and renders. It keeps no state
+between calls. To keep folds across calls, pass the previous result's ``.edits``.
 """
 
 from __future__ import annotations

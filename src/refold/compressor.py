@@ -30,7 +30,7 @@ from refold.tokens import TokenCounter
 OPENING = "[历史对话摘要]"
 FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
-# Even a fair summary of a few short messages may be longer than they are.
+# Even a good summary of a few short messages may be longer than they are.
 ANSWER_CHARS_MIN = 2_000
 
 
@@ -112,7 +112,7 @@ class ContextCompressor:
             if not (voices.is_borrowed(fact) or find_wrong(fact, ground))
         ]
         facts = stated or [fact.text for fact in extract.fold.facts]
-        # What names something that nobody said, or passes a tool's words off as a person's, is dropped whole.
+        # Sentences that name something nobody said, or attribute a tool's text to a person, are dropped.
         words = verify_words(neutralise(summary), ground, voices).text
         return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
 
@@ -140,7 +140,7 @@ class ContextCompressor:
         self, recent_messages: Sequence[object], summary: str, form: Format | None = None
     ) -> list[object]:
         """Return the summary as a message of the conversation's format, followed by the recent messages."""
-        # The recent messages alone may not tell the format: calls may all be archived.
+        # The recent messages alone may not show the format: all calls may be archived.
         form = form or detect(recent_messages)
         after = parse_messages(form, recent_messages[:1])
         role = form.allow_role("system", None, after[0].role if after else None)
@@ -149,7 +149,7 @@ class ContextCompressor:
 
 
 def _is_summary(message: Message) -> bool:
-    """Tell whether a system message is a summary that this compressor wrote before."""
+    """Return whether a system message is a summary that this compressor wrote before."""
     return message.role == "system" and any(part.text.startswith(OPENING) for part in message.parts)
 
 

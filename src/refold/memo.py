@@ -1,7 +1,7 @@
-"""Keeps what was read from a text for the next time that the same text is read.
+"""A cache of values that were computed from a text, keyed by a hash of the text.
 
-A later fold reads again what an earlier one read, and what a fold needs may be read ahead. A memo is bounded in bytes
-and holds no text that is a key, only a hash of it: content that changes, or is forgotten, is never found again.
+A later fold analyses texts that an earlier one analysed, and some are analysed ahead of a fold. A memo is bounded in
+bytes and holds no text, only hashes: entries of content that changed or was forgotten are never found again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _ENTRY_BYTES = 300
 
 
 class Memo(Generic[Value]):
-    """Values by the text that they were read from; those not used for long are dropped.
+    """Values by the text that they were computed from; those not used for long are dropped.
 
     There are two generations, each with half of the bytes: a full one replaces the older one. So threads may share a
-    memo without a lock; at worst, two of them read a text that one could have read.
+    memo without a lock; at worst, two of them compute the same value.
     """
 
     def __init__(self, bytes_max: int, measure: Callable[[Value], int] = lambda _: 0) -> None:
@@ -30,7 +30,7 @@ class Memo(Generic[Value]):
         self._bytes = 0
 
     def recall(self, read: Callable[[], Value], text: str, *beside: object) -> Value:
-        """Return what ``read`` returns for a text and what it depends on ``beside``, from memory if it is there."""
+        """Return the cached value for a text and ``beside``, its other inputs; call ``read`` if there is none."""
         key = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], *beside)
         value = self._young.get(key)
         if value is None:

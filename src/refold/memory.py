@@ -255,7 +255,7 @@ SETTINGS = {
     "autoCompress": "auto_compress",
     "importanceThreshold": "importance_threshold",
 }
-# Beside the settings: which of them were changed, and what we wrote last, so that we notice a change by hand.
+# Beside the settings: which of them were changed, and what we wrote last, to detect changes by hand.
 _CHANGED = "changed"
 _WRITTEN = "written"
 

@@ -14,7 +14,7 @@ _METHODS = ("search", "match", "fullmatch", "finditer", "findall", "split", "sub
 
 
 class _Lazy:
-    """Has the methods of a compiled expression from the first time that one of them is asked for."""
+    """Compiles the expression, and takes over its methods, when one of them is first used."""
 
     made: ClassVar[deque[_Lazy]] = deque()
 
@@ -26,17 +26,17 @@ class _Lazy:
         if name not in _METHODS:
             raise AttributeError(name)
         compiled = re.compile(*self._source)
-        # A method that is called often costs no more than that of the expression itself.
+        # From then on, a call costs no more than on the compiled expression itself.
         vars(self).update({one: getattr(compiled, one) for one in _METHODS})
         return getattr(compiled, name)
 
 
 def lazy_regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what ``re.compile`` does, for modules that are imported more often than used; ``re.sub`` refuses it."""
+    """Return a pattern like ``re.compile``, for modules that are imported more often than used. Not for ``re.sub``."""
     return cast("re.Pattern[AnyStr]", _Lazy(text, flags))
 
 
 def compile_all() -> None:
-    """Compile the expressions of all modules that are imported, so that none is compiled in a request."""
+    """Compile the expressions of all imported modules, so that no request has to."""
     for one in tuple(_Lazy.made):
         _ = one.pattern

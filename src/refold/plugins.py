@@ -3,7 +3,7 @@
 Settings name a plugin (``ladder``, ``compact_model: plugin:NAME``), never a file or module to load. Nothing is looked
 up before a setting names something that is not built in. An unknown name raises; a plugin that fails to load is left
 out, and every report says so. A plugin's stage runs behind a guard: exceptions, results that are not edits, and edits
-that break a law are left out and reported. It does not help against a stage that never returns or mutates messages.
+that break a law are left out and reported. The guard cannot stop a stage that never returns or mutates messages.
 """
 
 from __future__ import annotations

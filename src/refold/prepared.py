@@ -125,7 +125,7 @@ def find_summary(items: Iterable[Item]) -> str | None:
 
 
 def note_model(model: str | None, window: int, *, is_given: bool = False) -> list[Reason]:
-    """Return the note of a report that says which window is assumed; none if the model or the window is known."""
+    """Return a note about the assumed window for a report; empty if the model or the window is known."""
     if is_given or (model and model_info(model).is_known):
         return []
     return [because.MODEL_UNKNOWN(model=model, window=window) if model else because.MODEL_UNNAMED(window=window)]

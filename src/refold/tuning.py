@@ -32,14 +32,14 @@ from refold.replay.report import Tally, tally_preset
 from refold.replay.run import replay_with
 from refold.tokens import model_info
 
-# A change breaks cached prefixes and people's habits: it has to be worth that.
+# A change breaks cached prefixes and users' expectations, so it has to be worth that.
 SAVING_MIN = 0.03
-# Values in view may be fewer by no more than this, in points of a hundred.
+# The share of values in view may drop by at most this many percentage points.
 VIEW_LOSS_MAX = 1.0
 TRIALS_MAX = 24
 SESSIONS_MAX = 12
 MESSAGES_MAX = 4_000
-# A session of a few messages says nothing about folding.
+# A session of a few messages shows nothing about folding.
 MESSAGES_MIN = 8
 
 
@@ -55,7 +55,7 @@ class Knob:
     switch: str = ""
 
     def find_values(self, config: CompressionConfig) -> list[float]:
-        """Return the values to try besides the current one; none if these settings do not use the knob."""
+        """Return the values to try besides the current one; empty if these settings do not use the knob."""
         held = getattr(config, self.name)
         if held is None or (self.switch and not getattr(config, self.switch)):
             return []
@@ -95,7 +95,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class TuningStep:
-    """One change that paid: the setting, its value before and after, and what the sessions gave before and after."""
+    """One change that paid off: the setting, its value and the figures of the sessions, before and after."""
 
     name: str
     value_before: float
@@ -156,7 +156,7 @@ def propose(
     trials_max: int = TRIALS_MAX,
     tell: Callable[[int], None] = lambda _trials: None,
 ) -> Tuning:
-    """Replay sessions with the settings in force and with others, and return the changes that pay."""
+    """Replay sessions with the settings in force and with others, and return the changes that pay off."""
     first = _try_settings(sessions, config)
     now = best = Figures.of(first)
     changes: dict[str, float] = {}
@@ -198,7 +198,7 @@ def _try_settings(sessions: Sequence[Session], config: CompressionConfig) -> Tal
     return tally_preset("tried", records, lambda record: Tariff.of_model(models[record.session]))
 
 
-# Compressions between two looks: a change needs time to show.
+# Compressions between two searches: a change needs time to take effect.
 COMPRESSIONS_BETWEEN = 20
 SESSIONS_WATCHED = 4
 
@@ -222,7 +222,7 @@ def watch(manager: ContextCompressionManager, workspace: str | Path, every: int 
 
 
 class TuningWatch:
-    """Counts compressions and looks for better settings now and then, one look at a time."""
+    """Counts compressions and searches for better settings now and then, one search at a time."""
 
     def __init__(self, manager: ContextCompressionManager, workspace: str | Path, every: int) -> None:
         self._manager = manager
@@ -235,7 +235,7 @@ class TuningWatch:
         self.problem = ""
 
     def see(self, notice: Notice) -> None:
-        """Count a compression; look again after enough of them."""
+        """Count a compression; search again after enough of them."""
         with self._lock:
             self._count += 1
             is_due = self._count >= self._every and not (self._thread and self._thread.is_alive())
@@ -246,7 +246,7 @@ class TuningWatch:
         self._thread.start()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the current look is over."""
+        """Wait until the current search is over."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 

@@ -68,7 +68,7 @@ _USAGE = (
 _REQUIREMENT = re.compile(r"([\w.-]++)[^;]*+; extra == ['\"]([\w-]+)['\"]")
 # typer's base class for usage errors; not every release exports it under a public name.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-# The commands under each heading, in the order in which people need them.
+# The commands under each heading, in the order in which users need them.
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
@@ -245,7 +245,7 @@ class _PlainHelp(_Base):
         formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{tr('Usage')}: ")
 
     def format_help_text(self, ctx: Context, formatter: Formatter) -> None:  # noqa: ARG002 - the library's signature
-        """Write the command's own words, paragraph by paragraph in the user's language."""
+        """Write the command's help text, paragraph by paragraph, in the user's language."""
         if not self.help:
             return
         paragraphs = [tr(one) for one in split_paragraphs(self.help)]

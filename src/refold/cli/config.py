@@ -136,7 +136,7 @@ def _show_rows(rows: list[Row]) -> None:
 
 
 def format_row(row: Row) -> str:
-    """Return the value of a setting as people say it: a share is a percentage, and no value is said in words."""
+    """Return the value of a setting for people: a share as a percentage, a missing value as a word."""
     if row.value is None or row.value == ():
         return tr("unset" if row.value is None else "none")
     return row.share or format_value(row.value)
@@ -306,7 +306,7 @@ def _show_tuning(tuning: Tuning, *, is_applied: bool) -> None:
 
 
 def _explain_step(step: TuningStep) -> str:
-    """Say in words what a change does."""
+    """Return what a change does, in words."""
     is_more = step.value > step.value_before
     if step.name == "target_ratio":
         return tr("folds less at a time") if is_more else tr("folds more at a time, so the next time comes later")

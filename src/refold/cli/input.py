@@ -26,7 +26,7 @@ _INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
 
 
 def make_workspace(workspace: str) -> None:
-    """Create the folder of a workspace, for commands that begin one; raise ConfigError if it cannot be one."""
+    """Create the workspace folder, for commands that may start a new one; raise ConfigError if that fails."""
     try:
         Path(workspace).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -87,7 +87,7 @@ def need_session(ledger: Ledger, session: str | None, folder: str) -> str:
 
 
 def show_empty(folder: str, *, as_json: bool) -> None:
-    """Report that the workspace has no session yet, and how to get one."""
+    """Print that the workspace has no session yet, and how to create one."""
     if as_json:
         write_json([])
     else:

@@ -14,7 +14,7 @@ COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recal
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    # Loaded modules stay until the end: scanning them for garbage would be a tenth of the time of a short command.
+    # Loaded modules stay until the end: scanning them for garbage would take a tenth of a short command's time.
     gc.set_threshold(20_000, 20, 20)
     sys.exit(run_to_end(_run))
 

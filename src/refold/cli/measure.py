@@ -324,7 +324,7 @@ def _run_replay(
 
 
 def show_table(report: ReplayReport) -> None:
-    """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
+    """Print what each preset did, what it cost, which values could still be found, preparation times and notes."""
     from rich.table import Table
 
     from refold.replay.report import sum_times, write_bill_rows, write_probe_rows, write_rows
@@ -356,7 +356,7 @@ def show_table(report: ReplayReport) -> None:
 
 
 def suggest_window(report: ReplayReport) -> str:
-    """Return what to try where everything fitted and nothing had to be done; empty where there was something to do."""
+    """Return a smaller window to try if everything fitted and nothing had to be done; empty otherwise."""
     requests = [(record.window, request) for record in report.records for request in record.requests]
     if not requests or any(request.stages or request.tokens > window for window, request in requests):
         return ""

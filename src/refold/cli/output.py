@@ -225,7 +225,7 @@ def show_progress(doing: str) -> Iterator[Advance]:
 
 @contextmanager
 def _show_lines(doing: str) -> Iterator[Advance]:
-    """Print lines from a thread of its own, so that they also appear during one long step."""
+    """Print lines from a separate thread, so that they also appear during one long step."""
     stream, started, ended = sys.stderr, time.monotonic(), threading.Event()
     state = ""
 
@@ -235,7 +235,7 @@ def _show_lines(doing: str) -> Iterator[Advance]:
 
     def print_lines() -> None:
         while not ended.wait(LINE_EVERY_S):
-            with contextlib.suppress(OSError, ValueError):  # Nobody reads standard error any more.
+            with contextlib.suppress(OSError, ValueError):  # Standard error was closed.
                 stream.write(f"{doing}:{state} {time.monotonic() - started:.0f} s\n")
                 stream.flush()
 

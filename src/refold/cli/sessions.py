@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 TITLE_CHARS = 40
-OTHER_COLUMNS_WIDTH = 130  # What the columns beside the id need at most.
+OTHER_COLUMNS_WIDTH = 130  # The maximum width of the columns beside the id.
 SESSIONS_MAX = 200
 
 # What the codes of reasons are called in a table; see conversation/because.py.
@@ -198,7 +198,7 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
 
 
 def _list_bill(bill: Bill) -> list[tuple[str, str]]:
-    """Return what providers reported and what it cost; nothing where no provider reported anything."""
+    """Return what providers reported and what it cost; empty if no provider reported usage."""
     if not bill.requests:
         return []
     sent = tr(

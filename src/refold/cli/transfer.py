@@ -154,7 +154,7 @@ def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
 
 
 def _store_new(manager: ContextCompressionManager, session: Session, name: str) -> str:
-    """Store a conversation; one that is there already only if it has grown since."""
+    """Store a conversation; if it is stored already, only what was added since."""
     from refold.manager.append import Request
 
     row = manager.ledger.read_session(name)
@@ -169,7 +169,7 @@ def _store_new(manager: ContextCompressionManager, session: Session, name: str) 
 
 
 def _has_grown(manager: ContextCompressionManager, session: Session, name: str) -> bool:
-    """Tell whether a conversation is the stored one with more at its end, such as a session file that was cut off."""
+    """Return whether a conversation is the stored one with more at its end, such as a session file that was cut off."""
     from refold.formats import digest_message
     from refold.ledger.codec import load_json
 
@@ -189,7 +189,7 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
 
 
 def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str], int]:
-    """Store the sessions of many files; return their names, why some were not stored, and the other files' number."""
+    """Store the sessions of many files; return their names, why some were not stored, and how many files hold none."""
     from refold.readers.file import NoConversation, read_file
 
     stored: list[str] = []
@@ -225,7 +225,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
 def _store_several(
     manager: ContextCompressionManager, sessions: Sequence[Session], path: str, tell: Callable[[], None] = lambda: None
 ) -> tuple[list[str], list[str]]:
-    """Store the sessions of one file; those that are there already, or cannot be stored, are named."""
+    """Store the sessions of one file; return the stored names, and why others were not stored."""
     stored: list[str] = []
     broken: list[str] = []
     for session in sessions:

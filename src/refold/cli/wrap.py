@@ -1,10 +1,10 @@
 """``refold wrap``: run another program behind the gateway.
 
 A running gateway of the workspace is used if it sends requests where the program's requests are meant to go.
-Otherwise a gateway is started in this process, on a free port of this machine, and ends with the program. Other wraps
-never use that one. The program gets the terminal, the gateway's address by environment and arguments, and nothing is
-written for it but the workspace's own record. Its exit code is ours. The address contains an id of this run, so that
-the gateway counts its requests apart from others.
+Otherwise a gateway is started in this process, on a free port of this machine; no other wrap uses it, and it ends with
+the program. The program gets the terminal, and the gateway's address through its environment and arguments. Only the
+workspace's ledger is written. The command exits with the program's exit code. The address contains an id of this run,
+so that the gateway can count its requests separately.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
     from refold.server.auth import PREFIX
 
     started, run_id = time.time(), secrets.token_hex(8)
-    # The key that the program would send, if it is one of a gateway.
+    # The key that the program would send, if it is a gateway's key.
     given = [request.environ.get(name, "") for name in _KEYS]
     key = next((one for one in given if one.startswith(PREFIX)), "")
     running = _find_usable(request, key)
@@ -171,7 +171,7 @@ def _run_alone(request: WrapRequest, run_at: Callable[[str], int], run_id: str) 
 
 
 def _find_usable(request: WrapRequest, key: str) -> RunningGateway | None:
-    """Return the workspace's running gateway, and print its address; None if there is none that suits this run."""
+    """Return the workspace's running gateway and print its address; None if no gateway suits this run."""
     from refold.server.beacon import find_running
 
     running = find_running(request.workspace, key)
@@ -220,11 +220,11 @@ def _make_application(request: WrapRequest) -> Application:
     from refold.server.auth import KeyRing
 
     workspace = Path(request.workspace)
-    # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
+    # The gateway is reachable from this machine only, while the program runs, so it requires no key.
     keys = KeyRing(workspace / ".refold" / "wrapped")
     given = {"host": "127.0.0.1", "port": 0, **request.upstreams}
     application = make_application(request.workspace, request.preset, given, keys=keys, has_page=False)
-    # A project that does not use memory gets no folders for it.
+    # Create no memory folders in a project that does not use memory.
     application.manager.has_pages = any((workspace / name).is_dir() for name in ("memory", ".compression"))
     return application
 
@@ -260,7 +260,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM) + (() if sys.platform == "win32" else
 
 @contextmanager
 def _restore_signals() -> Iterator[None]:
-    """Restore the signal handlers after our last line is printed, not already when the program ends."""
+    """Restore the signal handlers on exit: after our last line is printed, not as soon as the program ends."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         yield

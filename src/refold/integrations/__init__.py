@@ -84,7 +84,7 @@ class Adapter:
         self.manager = self.refold.manager
 
     def _check_hooks(self) -> None:
-        """Raise ConfigError if the framework lacks a hook: it would never call ours, and nobody would notice.
+        """Raise ConfigError if the framework lacks a hook: it would never call ours, without any error.
 
         The hooks are the public methods of an adapter's class that are not from this module.
         """
@@ -119,7 +119,7 @@ class Adapter:
         try:
             inspect.signature(find).bind(*context)
         except TypeError:
-            name = None  # The name depends on a request, and there is none now.
+            name = None  # The name depends on a request, and there is no request now.
         else:
             name = find(*context)
         if not name:

@@ -221,7 +221,7 @@ class PartsCodec:
         return self.classes.get(made.pop("role"), self.classes["user"])(**made)
 
     def _hold(self, role: str, parts: list[Any]) -> list[Any]:
-        """Return parts; each row of texts and pictures that are none is in a part that holds them."""
+        """Return parts; consecutive texts and pictures that are not parts are put into one that holds them."""
         holder, made = self.holders.get(role, self.holders["user"]), []
         for is_part, row in groupby(parts, lambda part: hasattr(part, self.mark)):
             held = list(row)

@@ -45,7 +45,7 @@ class StreamedReply:
 
 
 def follow(stream: Iterator[Any], session: ManagedSession) -> Iterator[Any]:
-    """Yield a stream's events; store the answer as soon as it is whole, also if nobody reads on to the end."""
+    """Yield a stream's events; store the answer once it is complete, even if the stream is not read to its end."""
     reply = StreamedReply()
     try:
         for event in stream:

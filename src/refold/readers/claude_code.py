@@ -25,7 +25,7 @@ def knows(row: dict[str, Any]) -> bool:
 
 
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
-    """Read the sessions of a file; each helper is a session of its own."""
+    """Read the sessions of a file; each helper is a separate session."""
     lineage = Lineage(rows)
     # An older version copied the history into a new file when a session continued: the same row counts once.
     taken: set[str] = set(lineage.find_left(rows))
@@ -35,7 +35,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
     for row in rows:
         value, uuid = row.value, row.value.get("uuid")
         key = names.find_key(value)
-        # New versions bring new kinds of bookkeeping: skip rows that are not messages.
+        # New versions add new kinds of bookkeeping: skip rows that are not messages.
         if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
             continue
         if not isinstance(value.get("message"), dict):
@@ -51,7 +51,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
 
 
 def _is_unsent(row: dict[str, Any]) -> bool:
-    """Tell whether a row was shown or stored but was never part of a request."""
+    """Return whether a row was shown or stored but was never part of a request."""
     message = row.get("message")
     is_synthetic = isinstance(message, dict) and message.get("model") == _SYNTHETIC
     marks = ("isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
@@ -119,7 +119,7 @@ class _Builder:
     def _join(self, role: str, blocks: list[dict[str, Any]], message_id: object, time: float | None) -> None:
         last = self._messages[-1] if self._messages else None
         if role == "assistant" and message_id is not None and message_id == self._answer_id:
-            # Results of its first calls may have come in between.
+            # Results of its first calls may be in between.
             self._messages[self._answer_at]["content"].extend(blocks)
             return
         if last is not None and role == "user" == last["role"] and _brings_results(blocks, last["content"]):
@@ -127,7 +127,7 @@ class _Builder:
             return
         self._messages.append({"role": role, "content": blocks})
         self._times.append(time)
-        # A person's words end an answer, even if its id comes again.
+        # A user's message ends an answer, even if the answer's id appears again.
         if role == "assistant" or not _brings_results(blocks):
             self._answer_id, self._answer_at = (message_id if role == "assistant" else None), len(self._messages) - 1
 
@@ -205,7 +205,7 @@ class Lineage:
         return root
 
     def find_left(self, rows: Sequence[FileRow]) -> frozenset[str]:
-        """Return the rows of abandoned branches: off the chain of the last row, and begun by a person's words."""
+        """Return the rows of abandoned branches: not ancestors of the last row, and started by a user's prompt."""
         main = [row.value for row in rows if self.knows(row.value.get("uuid")) and not row.value.get("isSidechain")]
         spoken = [value for value in main if value.get("type") in ("user", "assistant")]
         chain = set(self.walk_up(spoken[-1]["uuid"])) if spoken else set()
@@ -233,7 +233,7 @@ class Lineage:
 
 
 def is_prompt(row: dict[str, Any]) -> bool:
-    """Tell whether a row holds a person's words, not results and not text that the program wrote."""
+    """Return whether a row is a user's prompt, not results and not text that the program wrote."""
     message = row.get("message")
     if row.get("type") != "user" or row.get("isMeta") or row.get("isCompactSummary") or not isinstance(message, dict):
         return False

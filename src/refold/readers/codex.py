@@ -3,7 +3,7 @@
 A row wraps an item (``response_item``) or bookkeeping (``session_meta``, ``turn_context``, ``event_msg``, ...); older
 files hold the items bare. A fork's file names its parent's session after its own: the first name counts. Turns that
 were taken back (``thread_rolled_back``) are left out, its own compactions too: what they replaced is in the file.
-Outputs of no call and calls without an output are left out: no provider takes them.
+Outputs without a call and calls without an output are left out: no provider accepts them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_conte
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning", "web_search_call"}
-# Text that the program writes in the user's name starts no turn.
+# Text that the program writes in the user's name does not start a turn.
 _INJECTED = ("<", "# AGENTS.md instructions")
 
 
 def knows(row: dict[str, Any]) -> bool:
-    """Tell whether a row is one of Codex's: wrapped, or one that only bare files have."""
+    """Return whether a row is one of Codex's: wrapped, or one that only bare files have."""
     if read_type(row) in _WRAPPERS and isinstance(row.get("payload"), dict):
         return True
     return row.get("record_type") == "state" or (read_type(row) in _CALLS | _OUTPUTS and "call_id" in row)

@@ -1,4 +1,4 @@
-"""Files of recorded sessions: finding them, taking their rows apart, and choosing the reader that knows them.
+"""Files of recorded sessions: find them, split them into rows, and choose the reader that knows their format.
 
 A file that cannot be read at all raises FormatError. A line that cannot be read is counted and named, and the rest is
 read. Unknown fields are left alone, missing ones have defaults. Nothing is written, and no file refers to another.
@@ -34,7 +34,7 @@ KNOWN = (
 
 
 class NoConversation(FormatError):
-    """The file is readable JSON, and none of it is a message, a request or a known session."""
+    """The file is valid JSON, but contains no message, request or known session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FileReading:
 
 
 def list_files(paths: Sequence[str]) -> list[str]:
-    """Return the files meant: a folder means every .json and .jsonl file in it and below, sorted by name."""
+    """Return the files to read: a folder stands for every .json and .jsonl file in it and below, sorted by name."""
     files: list[str] = []
     for path in paths:
         if not Path(path).is_dir():
@@ -92,7 +92,7 @@ def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
 
 
 def is_session_file(rows: Sequence[object]) -> bool:
-    """Tell whether rows come from the session file of an agent, which may end in the middle of a line."""
+    """Return whether rows come from the session file of an agent, which may end in the middle of a line."""
     agents = (claude_code, codex)
     return any(reader.knows(row) for row in rows if isinstance(row, dict) for reader in agents)
 
@@ -112,7 +112,7 @@ def read_value(value: object, place: str) -> FileReading:
 
 
 def _find_fault(value: object, reading: FileReading) -> str:
-    """Return what is wrong with a value that holds no session, as exactly as possible."""
+    """Return why a value holds no session, as precisely as possible."""
     if reading.kind not in ("unknown", request_log.KIND):
         return reading.broken[0].why if reading.broken else "it has no messages"
     try:
@@ -213,7 +213,7 @@ def _read_rows(content: bytes) -> tuple[list[FileRow], list[Broken]]:
 def _split_value(value: object) -> list[dict[str, object]]:
     """Return the rows of one JSON value: an object is a row, a list of messages one conversation, else a row each."""
     if isinstance(value, dict):
-        # An API answers a page of rows under one of these.
+        # APIs return a page of rows under one of these keys.
         inside = next((value[key] for key in ("data", "runs") if isinstance(value.get(key), list)), None)
         return [value] if inside is None or request_log.knows(value) else _split_value(inside)
     if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):

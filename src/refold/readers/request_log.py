@@ -43,7 +43,7 @@ def is_item(row: dict[str, Any]) -> bool:
 
 
 def is_plain(row: dict[str, Any]) -> bool:
-    """Tell whether a row is itself a request body, not a wrapping of one."""
+    """Return whether a row is itself a request body, not a wrapping of one."""
     return _find_body(row) is row
 
 
@@ -141,10 +141,10 @@ def _find_body(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _find_answer(row: dict[str, Any], session: Session) -> list[Any]:
-    """Return the messages of the answer that a row has beside its request; none if it has no complete one."""
+    """Return the messages of the answer that a row has beside its request; empty if there is no complete answer."""
     answer = row.get("response")
     if isinstance(answer, dict) and isinstance(answer.get("body"), dict):
-        answer = answer["body"]  # As in files of batches.
+        answer = answer["body"]  # As in files of the batch API.
     if not isinstance(answer, dict):
         return []
     if session.format == "openai-responses":
@@ -186,7 +186,7 @@ def _join(sessions: list[Session], session: Session) -> tuple[list[Session], int
 
 def _print(message: object) -> str:
     if isinstance(message, dict):
-        # A moved cache breakpoint does not make another message.
+        # A message with a moved cache breakpoint is still the same message.
         message = {key: value for key, value in message.items() if key != "cache_control"}
     return json.dumps(message, sort_keys=True, default=str).replace(', "cache_control": {"type": "ephemeral"}', "")
 

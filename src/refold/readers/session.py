@@ -54,7 +54,7 @@ class Session:
     client: str = ""
 
     def idle_before(self, at: int, since: int) -> float:
-        """Return the seconds between two messages; 0 where the recording does not tell."""
+        """Return the seconds between two messages; 0 if the recording has no times."""
         if not self.times or not 0 <= since < at < len(self.times):
             return 0.0
         return max(0.0, self.times[at] - self.times[since])
@@ -101,7 +101,7 @@ def read_time(value: object) -> float | None:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
             return None
-    # An integer of hundreds of digits is no float.
+    # An integer of hundreds of digits cannot be a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _NEVER:
         return None
     return value / 1000.0 if value > _MILLISECONDS_FROM else float(value)

@@ -61,7 +61,7 @@ def _read_turns(row: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
             call_id = messages[-1]["tool_calls"][0]["id"]
             messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         elif role == "tool":
-            # Many datasets write calls into the assistant's text: their results are then plain words.
+            # Many datasets write calls into the assistant's text; their results are then plain text.
             messages.append({"role": "user", "content": text or " "})
         elif text.strip():
             messages.append({"role": role, "content": text})

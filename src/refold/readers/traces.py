@@ -23,7 +23,7 @@ _ROLES |= {"HumanMessageChunk": "user", "AIMessageChunk": "assistant"}
 
 
 def knows(row: dict[str, Any]) -> bool:
-    """Tell whether a row is a run, an observation, or a trace that holds observations."""
+    """Return whether a row is a run, an observation, or a trace that holds observations."""
     is_run = isinstance(row.get("run_type"), str) and "inputs" in row
     return is_run or _is_observation(row) or any(_is_observation(one) for one in _find_inner(row))
 

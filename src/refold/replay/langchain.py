@@ -13,7 +13,7 @@ TARGET_SHARE = 0.5
 
 
 class Summarisation:
-    """Summarises at 0.75 of the room that the system prompt leaves and keeps the newest 0.5 of it."""
+    """Summarises at 0.75 of the budget beside the system prompt, and keeps the newest 0.5 of it."""
 
     def __init__(self, allowance: Any) -> None:
         self._allowance = allowance

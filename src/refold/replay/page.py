@@ -268,7 +268,7 @@ def _draw_bands(curves: Sequence[Curve], steps: int) -> list[str]:
 
 
 def _point(opening: str, tip: str, element: str = "rect") -> str:
-    """Return a mark with the words that pointing at it shows."""
+    """Return a mark with the text that appears when the reader points at it."""
     lines = textwrap.wrap(tip, _TIP_CHARS, max_lines=_TIP_LINES, placeholder=" …")
     spans = "".join(
         f'<tspan x="{_LEFT}" y="{14 + 14 * number}">{escape(line)}</tspan>' for number, line in enumerate(lines)

@@ -7,7 +7,7 @@ Baselines are other ways to fill a window, for comparison in the same run. They 
 Four are simple on purpose: nothing, the newest that fits, masking, cutting by characters. Peers are other people's
 compressors: each receives the new messages of each request in the OpenAI chat format and returns what it would send.
 It counts with our counter and asks our stand-in for summaries, so that only its decisions differ. ``benchmarks/peers``
-runs more of them, each in an environment of its own.
+runs more of them, each in a separate environment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TARGET_SHARE = 0.5
 CHARS_PER_TOKEN = 4
 # One message may have this share of the window's characters.
 MESSAGE_SHARE = 0.25
-# A summary takes at most this share of the room that the system prompt leaves, as if the peer
+# A summary takes at most this share of the budget beside the system prompt, as if the peer
 # had limited the length of its summary. Peers without a limit would summarise before every request in a small window.
 SUMMARY_SHARE = 0.1
 
@@ -137,7 +137,7 @@ class LadderPolicy:
 
 
 class Raw:
-    """Sends everything, as if the window had no end."""
+    """Sends everything, as if the window were unlimited."""
 
     keeps_originals: ClassVar[bool] = False
 
@@ -197,7 +197,7 @@ class CharacterCut(LastFitting):
 
 
 class StickyMask:
-    """Masks old observations in batches: at 0.75 of the room, down to half of it, and what is masked stays so."""
+    """Masks old observations in batches: at 0.75 of the budget, down to half of it. What is masked stays masked."""
 
     keeps_originals: ClassVar[bool] = False
 
@@ -235,7 +235,7 @@ def _keep_newest(items: Sequence[Item], room: int, size: Callable[[Item], int]) 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The resources of a peer: tokens for system messages and conversation, our counter and our stand-in summariser."""
+    """What a peer may use: tokens for system messages and conversation, our counter, and our stand-in summariser."""
 
     tokens: int
     count: Callable[[Sequence[object]], int]

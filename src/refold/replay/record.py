@@ -152,7 +152,7 @@ class SessionRecord:
 
 
 def find_probes(session: Session) -> tuple[Probe, ...]:
-    """Return the values that calls of this session reuse; none if its messages cannot be read."""
+    """Return the values that calls of this session reuse; empty if its messages cannot be read."""
     try:
         messages = parse_messages(make_format(session.format), session.messages)
     except RefoldError:
@@ -205,7 +205,7 @@ class RecallCheck:
         self._folder.cleanup()
 
     def finds(self, value: str, before: int) -> bool:
-        """Tell whether one of the first ten answers shows the value verbatim."""
+        """Return whether one of the first ten answers shows the value verbatim."""
         if new := [message.raw for message in self._messages[self._stored : before]]:
             self._manager.append(_SESSION, new, format=self._wire)
             self._stored = before

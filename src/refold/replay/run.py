@@ -211,7 +211,7 @@ class _Replay:
         return copied, tuple(plain(self._measured.messages[one]).tokens for one in new)
 
     def _is_intact(self, at: int, items: Sequence[Item]) -> bool:
-        """Tell whether everything new since the last request is sent unchanged, or could not fit even alone."""
+        """Return whether everything new since the last request is sent unchanged, or could not fit even alone."""
         messages = self._measured.messages
         first = at
         while first > 0 and messages[first - 1].role != "assistant":
@@ -221,7 +221,7 @@ class _Replay:
         return all(id(message.raw) in sent for message in new) or not self._fits_alone(messages[:at], new)
 
     def _fits_alone(self, messages: Sequence[Message], new: Sequence[Message]) -> bool:
-        """Tell whether system prompt, newest user message, newest step and the new messages fit by themselves."""
+        """Return whether system prompt, newest user message, newest step and the new messages fit by themselves."""
         plain = self._room.lens.plain
         kept = {message.id: message for message in messages if message.role == "system"}
         for user in find_turns(messages)[-1:]:
@@ -243,7 +243,7 @@ def replay_with(
     make_policy: MakePolicy | None = None,
     with_recall: bool = True,
 ) -> SessionRecord:
-    """Replay a session with these settings, or with another policy in the room that they give.
+    """Replay a session with these settings, or with another policy within the same budget.
 
     A session that cannot be read or prepared gives a record with its problem.
     """
@@ -353,7 +353,7 @@ def _run_some(jobs: Sequence[ReplayJob], left: Sequence[int], processes: int) ->
         return
     with ProcessPoolExecutor(processes) as pool:
         waiting: dict[Future[SessionRecord], int] = {}
-        # Largest first, so that none is left alone at the end; few at a time, to bound memory.
+        # Largest first, so that no long job runs alone at the end; few at a time, to bound memory.
         queue = sorted(left, key=lambda at: (jobs[at].session.bytes, at))
         while queue or waiting:
             while queue and len(waiting) < 2 * processes:

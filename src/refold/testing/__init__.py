@@ -1,6 +1,6 @@
 """For your own tests: a scripted provider on loopback, a scripted model, what providers refuse.
 
-Nothing here needs a key, a network or a library beyond refold's own. docs/how-to/testing.md shows it at work.
+Nothing here needs a key, a network or a library beyond refold's own. docs/how-to/testing.md has examples.
 """
 
 from refold.testing.provider_rules import find_violations

@@ -296,7 +296,7 @@ def write_json(payload: object) -> str:
 
 
 def encode_event(name: str, data: Raw | str) -> bytes:
-    """Return a server-sent event as it goes over the line; ``name`` is empty where the wire has none."""
+    """Return a server-sent event as bytes; ``name`` is empty where the wire has none."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data if isinstance(data, str) else write_json(data)}\n\n".encode()
 

@@ -46,13 +46,13 @@ PICTURE = (
 
 
 def _read_output(request: RecordedRequest) -> int:
-    """Return the room that a request asks for its answer."""
+    """Return the number of tokens that a request reserves for its answer."""
     named = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     return next((request.json[name] for name in named if isinstance(request.json.get(name), int)), 0)
 
 
 class Steps:
-    """A model that reads so many sensors in each turn, then answers; every answer has an id of its own."""
+    """A model that reads ``steps`` × ``parallel`` sensors in each turn, then answers; every answer has its id."""
 
     def __init__(self, *, steps: int = STEPS, parallel: int = 1, thinking: bool = False, first: int = 0) -> None:
         self.steps, self.parallel, self.thinking, self.next = steps, parallel, thinking, first
@@ -140,7 +140,7 @@ def case_oversize(rig: Rig) -> None:
 
 
 def case_recall(rig: Rig) -> None:
-    """The model calls recall in the loop and gets words that left its view."""
+    """The model calls recall in the loop and gets text that left its view."""
     steps = Steps()
     asked = ScriptedCall("context_recall", {"query": "reading-002-begins"}, "call_recall")
 
@@ -273,9 +273,9 @@ def case_overflow(rig: Rig) -> None:
 
 
 def case_cancelled(rig: Rig) -> None:
-    """A turn that is cancelled while the answer streams leaves a session that goes on."""
+    """A turn that is cancelled while the answer streams leaves a session that can continue."""
     steps = Steps(steps=1)
-    # A framework may join the cancelled words with the next ones: only the first request that has them is slow.
+    # A framework may join the cancelled message with the next one: only the first request that has it is slow.
     slow = iter((True,))
 
     def answer(request: RecordedRequest) -> ScriptedReply | Fault:
@@ -292,7 +292,7 @@ def case_cancelled(rig: Rig) -> None:
 
 
 def case_view(rig: Rig) -> None:
-    """A history that is replaced by the view goes on: no record is folded twice, no original is lost."""
+    """A conversation continues from its view as its history: no record is folded twice, no original is lost."""
     with rig.provider(Steps(steps=16)) as provider:
         agent = rig.make(provider)
         rig.run(agent, "Read all sensors of hall seven.")

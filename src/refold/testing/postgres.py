@@ -1,4 +1,4 @@
-"""A throwaway PostgreSQL server for tests and benchmarks: on loopback, in a folder of its own, gone when stopped.
+"""A throwaway PostgreSQL server for tests and benchmarks: on loopback, in a temporary folder.
 
 ``REFOLD_TEST_POSTGRES`` names one that runs already; else one is started from the binaries of this machine. Nothing
 here is for keeping data: unless it is ``durable``, it trades that for speed.
@@ -26,7 +26,7 @@ ENVIRONMENT = "REFOLD_TEST_POSTGRES"
 USER = "refold"
 _FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql*/bin", "usr/local/pgsql/bin")
 _START_S = 30.0
-# Runs the server until its own input ends. If that comes without a word, its owner died: remove everything.
+# Runs the server until standard input ends. If nothing was written to it, the owner died: remove everything.
 _WATCH = """
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -87,7 +87,7 @@ class PostgresServer:
         with (self.folder / "log").open("ab") as log:
             self._process = self._popen(["sh", "-c", *command, "-p", str(self.port), *options], log, log)
         give_up_at = time.monotonic() + _START_S
-        # The last line of this file says how far it has come.
+        # The last line of this file is the server's state.
         while not self._read_state().endswith("ready"):
             if self._process.poll() is not None or time.monotonic() > give_up_at:
                 raise RuntimeError(f"the server did not start: {(self.folder / 'log').read_text()[-2_000:]}")

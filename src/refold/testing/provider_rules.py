@@ -240,7 +240,7 @@ def _check_roles(wire: str, body: Raw) -> Refusal | None:
 
 
 def _takes_system(messages: Sequence[Any], at: int) -> bool:
-    """Tell whether newer Claude models accept a system message here: after a user message, before a reply or last."""
+    """Return whether newer Claude models accept a system message here: after a user message, before a reply or last."""
     before = messages[at - 1] if at else {}
     after = messages[at + 1] if at + 1 < len(messages) else {"role": "assistant"}
     return [one.get("role") if isinstance(one, dict) else None for one in (before, after)] == ["user", "assistant"]

@@ -67,10 +67,10 @@ class AgentSetup:
 
 
 class DrivenAgent(Protocol):
-    """An agent in the hands of the kit. ``run`` may be a coroutine function in the modes that are async."""
+    """An agent that the kit runs. ``run`` may be a coroutine function in the async modes."""
 
     def run(self, text: str, image: str = "") -> Any:
-        """Run one turn with its tool calls and return the final text; ``image`` is a data address, empty for none."""
+        """Run one turn with its tool calls and return the final text; ``image`` is a data URL, or empty."""
         ...
 
     def save(self) -> Any:
@@ -122,11 +122,11 @@ class Rig:
         return agent
 
     def run(self, agent: Any, text: str, image: str = "") -> str:
-        """Run one turn in whichever way the agent runs."""
+        """Run one turn, sync or async."""
         return str(self.wait(agent.run(text, image) if image else agent.run(text)))
 
     def wait(self, answer: Any) -> Any:
-        """Return what an agent's method returned, in whichever way it runs."""
+        """Return the result of an agent's method, awaited if it is async."""
         return self._runner.run(_wait(answer)) if inspect.isawaitable(answer) else answer
 
     def read_sent(self, agent: Any, provider: ScriptedProvider) -> list[Any]:
@@ -136,7 +136,7 @@ class Rig:
         return list(agent.sent if hasattr(agent, "sent") else last.messages)
 
     def cancel(self, agent: Any, text: str, when: Callable[[], bool]) -> None:
-        """Start a turn and cancel it once something is the case."""
+        """Start a turn and cancel it once ``when`` returns true."""
 
         async def work() -> None:
             task = asyncio.ensure_future(agent.run(text))
@@ -158,7 +158,7 @@ class Rig:
             return [load_json(one.raw) for one in manager.ledger.read_messages(session)]
 
     def count_request(self, request: RecordedRequest) -> int:
-        """Return the tokens of a request's words, counted apart from refold; pictures are left out."""
+        """Return the tokens of a request's texts by ``count``, which is not refold's counter; pictures are left out."""
         named = ("messages", "input", "system", "instructions", "tools")
         body = {name: request.json[name] for name in named if name in request.json}
         return sum(map(self.count, list_texts(body)))
@@ -193,5 +193,5 @@ def list_requests(provider: ScriptedProvider) -> list[RecordedRequest]:
 
 
 def has_record(request: RecordedRequest) -> bool:
-    """Tell whether a request carries a fold."""
+    """Return whether a request carries a fold."""
     return any("⟦" in text for text in list_texts(request.messages))

@@ -114,12 +114,12 @@ class RecordedRequest:
 
     @property
     def prompt(self) -> str:
-        """The words of the newest message."""
+        """The text of the newest message."""
         return read_words(self.messages[-1].get("content")) if self.messages else ""
 
     @property
     def system(self) -> str:
-        """The words of the system prompt, wherever the wire puts it."""
+        """The text of the system prompt, wherever the wire puts it."""
         beside = read_words(self._field("system") or self._field("instructions"))
         inside = [read_words(m.get("content")) for m in self.messages if m.get("role") in ("system", "developer")]
         return "\n".join(text for text in (beside, *inside) if text)
@@ -142,7 +142,7 @@ class Script:
         self._lock = threading.Lock()
 
     def next(self, request: RecordedRequest) -> Action:
-        """Return what to answer this request with; a script that has run out answers 400 and says so."""
+        """Return what to answer this request with; a script that has run out returns an explicit 400."""
         with self._lock:
             at = self._taken
             self._taken += 1
@@ -158,7 +158,7 @@ class Script:
 
 
 def _name_calls(action: Action, number: int) -> Action:
-    """Return a reply in which every call has an id of its own, the same on every run."""
+    """Return a reply in which every call has a distinct id, the same on every run."""
     if not isinstance(action, ScriptedReply) or all(call.id for call in action.calls):
         return action
     calls = [replace(call, id=call.id or f"call_scripted_{number}_{at}") for at, call in enumerate(action.calls)]
@@ -189,7 +189,7 @@ def call_tool(name: str, arguments: Mapping[str, Any] | str | None = None, *, te
 
 
 def refuse(text: str = "I can't help with that.") -> ScriptedReply:
-    """Refuse, in the way the wire has for it."""
+    """Refuse, in the wire's own form."""
     return ScriptedReply(text, is_refusal=True)
 
 
@@ -199,7 +199,7 @@ def echo_prompt(request: RecordedRequest) -> ScriptedReply:
 
 
 def hang(seconds: float = 60.0) -> Fault:
-    """Take the request and answer nothing until the client leaves, the server closes or the time is over."""
+    """Accept the request and send nothing until the client disconnects, the server closes or the time is over."""
     return Fault("hang", pause_s=seconds)
 
 
@@ -244,7 +244,7 @@ def drip(text: str, *, pause_s: float = 0.05) -> Fault:
 
 
 def never_end(*, pause_s: float = 0.0) -> Fault:
-    """Stream words without end, until the server's own limit stops it."""
+    """Stream text without end, until the server's limit stops it."""
     return Fault("endless", pause_s=pause_s)
 
 

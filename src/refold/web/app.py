@@ -76,7 +76,7 @@ class Visitor:
     key_id: str = ""
 
     def is_welcome(self, keys: KeyRing) -> bool:
-        """Tell whether the visitor's key is still valid."""
+        """Return whether the visitor's key is still valid."""
         if not keys.is_required:
             return not self.key_id
         found = keys.find_id(self.key_id) if self.key_id else None
@@ -150,7 +150,7 @@ class Door:
 
 
 def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
-    """Tell whether a browser's request comes from this site. A websocket must have an ``Origin`` header."""
+    """Return whether a browser's request comes from this site. A websocket must have an ``Origin`` header."""
     host = find_header(headers, b"host").lower()
     origin = find_header(headers, b"origin")
     if not origin:
@@ -229,7 +229,7 @@ def redirect(target: str, **headers: str) -> Response:
 
 
 def is_installed() -> bool:
-    """Tell whether the page can be served: the framework is an extra."""
+    """Return whether the page can be served: the framework is an extra."""
     return find_spec("nicegui") is not None
 
 

@@ -158,7 +158,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             self.run_method("splice", self.version, change.start, change.removed, change.added)
 
     async def change_look(self, look: str) -> None:
-        """Switch to another view: as the model sees it, as it was said, or the difference."""
+        """Switch to another view: what the model sees, the originals, or the difference."""
         assert look in LOOKS
         before = next((row for row in self.outline if row.key == self.place), None)
         self.look = look
@@ -202,7 +202,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         return self._open_to(wanted)
 
     def _open_to(self, wanted: set[str]) -> int:
-        """Return the row of one of these messages, opening the fold that hides it; -1 if none is here."""
+        """Return the row of one of these messages, opening the fold that hides it; -1 if none is in this session."""
         at = self._place(lambda row: row.message_id in wanted)
         if at >= 0 or not wanted:
             return at
@@ -267,7 +267,7 @@ class Moment:
 
 
 def has_moments(access: Access, seen: Seen) -> bool:
-    """Tell whether a session has a timeline, without reading it."""
+    """Return whether a session has a timeline, without reading it."""
     count = len(seen.path.ids)
     return 1 < count <= MESSAGES_MAX or (count > 1 and bool(access.ledger.read_usage(seen.row.id, limit=1)))
 

@@ -98,7 +98,7 @@ def _read_all(access: Access, seen: Seen) -> Iterator[Message]:
 
 
 def is_compressed_now(access: Access, name: str) -> bool:
-    """Tell whether any process is compressing a session now; one cheap read."""
+    """Return whether any process is compressing a session now; one cheap read."""
     return access.ledger.is_leased(access.need(name).id, now=time.time())
 
 
@@ -289,12 +289,12 @@ def list_sessions(access: Access, query: str, limit: int) -> Listing:
 
 
 def name_session(access: Access, row: SessionRow) -> str:
-    """Return what a session is called everywhere on the page: its title, else its first words, else its name."""
+    """Return the name that the page shows for a session: its title, else its first words, else its id."""
     return find_title(row) or _find_opening(access, row) or access.name(row.id)
 
 
 def _find_opening(access: Access, row: SessionRow) -> str:
-    """Return a session's first words, cached because they rarely change; forgetting a message renews the entry."""
+    """Return a session's first words, cached because they rarely change; forgetting a message invalidates the entry."""
     forgotten = row.settings.get(FORGOTTEN)
     key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
     if key not in _openings:

@@ -78,7 +78,7 @@ class Offer:
 def list_offer(access: Access, session_id: str) -> Offer:
     """Return the models that a caller can use; a session continues with its own model if that is available.
 
-    The small local model is offered only in a chat of its own: it cannot continue a larger model's session.
+    The small local model is offered only in chats that started with it: it cannot continue a larger model's session.
     """
     row = access.ledger.read_session(session_id)
     session_model = row.model if row is not None else ""
@@ -120,7 +120,7 @@ def _name_kind(chosen: Chosen, own: str) -> str:
 
 
 def choose(access: Access, name: str) -> Chosen:
-    """Return the model of a name, or the first one available; raise ConfigError if there is none."""
+    """Return the model with this name, or the first one available; raise ConfigError if there is none."""
     find_local = partial(_find_local, access.application)
     if name == LOCAL_NAME and (local := find_local()) is not None:
         return Chosen(local, "asked for; it runs on this machine")
@@ -333,7 +333,7 @@ class ChatRoom:
 
 
 def is_repeating(words: str) -> bool:
-    """Tell whether a text ends in one phrase repeated over and over, as small models do."""
+    """Return whether a text ends in one phrase repeated over and over, as small models do."""
     tail = words[-REPEATED_CHARS:]
     if len(tail) < REPEATED_CHARS:
         return False

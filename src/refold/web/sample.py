@@ -211,7 +211,7 @@ def is_sample(row: SessionRow) -> bool:
 
 
 def can_play(row: SessionRow) -> bool:
-    """Tell whether a session is the sample, with steps left and no other messages."""
+    """Return whether a session is the sample, with steps left and no other messages."""
     played = row.settings.get(PLAYED)
     return row.id == NAME and played == row.messages and row.messages < len(_read_script()["messages"])
 
@@ -266,7 +266,7 @@ class SampleBar:
         self.is_playing = False
 
     def _alone(self, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Return the handler of a button, which does nothing while another one is at work."""
+        """Return the handler of a button; it does nothing while another button's handler is running."""
 
         async def run() -> None:
             if self.is_busy:

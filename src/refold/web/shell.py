@@ -99,7 +99,7 @@ def _write_head(colours: str, language: str) -> str:
         f'const w="{colours}",m=matchMedia("(prefers-color-scheme: dark)"),h=document.documentElement;'
         'const s=()=>{h.dataset.colours=w==="auto"?(m.matches?"dark":"light"):w};s();m.addEventListener("change",s);'
         f'h.lang="{"zh-CN" if language == "zh" else "en"}";'
-        # The framework's own message for a lost connection, in our words and the reader's language.
+        # Replace the framework's message for a lost connection by ours, in the reader's language.
         f"const t={to_script([say('shell.lost'), say('shell.reconnecting')])};"
         'addEventListener("DOMContentLoaded",()=>document.querySelectorAll("#popup span")'
         ".forEach((e,i)=>{e.textContent=t[i]}));"
@@ -415,7 +415,7 @@ def show_guarded(entry: PageEntry, show: Show) -> Show:
 
 
 def show_problem(entry: PageEntry, problem: str) -> None:
-    """Replace the page by a sentence that says what went wrong."""
+    """Replace the page by an error message."""
     ui.context.client.content.clear()
     with frame(entry.name), empty(say("shell.problem"), "") as box:
         text("p", problem).props("role=alert")

@@ -207,14 +207,14 @@ def _play(manager: ContextCompressionManager, session_id: str, session: Session,
 
 
 def _is_answer(message: Any) -> bool:
-    """Tell whether a message was written by the model, in any wire format."""
+    """Return whether a message was written by the model, in any wire format."""
     if not isinstance(message, dict):
         return False
     return message.get("role") == "assistant" or message.get("type") in ("function_call", "reasoning")
 
 
 def is_changed(prepared: PreparedContext) -> bool:
-    """Tell whether a compression ran for this request, which changes the cached prefix."""
+    """Return whether a compression ran for this request, which changes the cached prefix."""
     return prepared.report is not None and bool(prepared.report.stages)
 
 

@@ -137,7 +137,7 @@ class Keyboard:
             await run_in_terminal(show)
 
     async def ask(self, question: str) -> str:
-        """Ask and return the first letter of the answer; empty if there is none."""
+        """Ask and return the first letter of the answer; empty if the user typed nothing."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
 

@@ -68,12 +68,12 @@ def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
 
 
 def _remind(screen: Screen, chat: ChatSession) -> None:
-    """Print the last words of both sides when a session is continued."""
+    """Print the last message of each side when a session is continued."""
     last: dict[str, str] = {}
     for item in chat.manager.read_view(chat.session_id):
         words = clean_line(" ".join(part.text[:_LAST_CHARS] for part in item.parts if part.kind == "text"), _LAST_CHARS)
         if words and not item.is_fold and item.role in ("user", "assistant"):
-            last.pop(item.role, None)  # Keeps the order in which they were said.
+            last.pop(item.role, None)  # Keeps the order of the conversation.
             last[item.role] = words
     for role, words in last.items():
         screen.note(tr("you said: {words}", words=words) if role == "user" else tr("answered: {words}", words=words))
@@ -258,7 +258,7 @@ def split_blocks(text: str) -> tuple[str, str]:
 def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     """Return the gauge: ``▰▰▰▰▱ 81% · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go``.
 
-    Bar, percentage and fraction are those of the threshold that acts next, or of the room if none does.
+    Bar, percentage and fraction refer to the next threshold, or to the whole budget if compression has stopped.
     """
     next_one = Limit("tokens", status.hard, status.tokens) if status.stopped else status.ahead.nearest
     filled = round(next_one.share * cells)

@@ -295,7 +295,7 @@ def _show_end(screen: Screen, event: events.Finished) -> None:
 
 
 def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
-    """Return the approval callback: one question at a time, none for tools that the user always allows."""
+    """Return the approval callback: it asks one question at a time, and none for tools that the user always allows."""
     always: set[str] = set()
     one_at_a_time = asyncio.Lock()
 

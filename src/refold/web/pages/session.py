@@ -43,7 +43,7 @@ from refold.web.shell import (
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link
 
 POLL_S = 1.0
-# A session that changed this recently opens at its newest message, because somebody is following it.
+# A session that changed this recently opens at its newest message: its reader is probably following it.
 FRESH_S = 600.0
 # An agent adds a request every few seconds; the timeline need not be redrawn for each of them.
 TIMELINE_S = 4.0

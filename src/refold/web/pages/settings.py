@@ -235,7 +235,7 @@ class SettingsTab:
         drawn: list[bool] = []
 
         def draw() -> None:
-            if not drawn:  # These are about seventy fields, so they are drawn only when opened.
+            if not drawn:  # About seventy fields, so they are drawn only when opened.
                 drawn.append(True)
                 with body:
                     for setting in rest:
@@ -385,7 +385,7 @@ class Field:
 
 
 def _tell_source(setting: Setting) -> str:
-    # The preset that nobody chose would be said to come from itself.
+    # Without this, the default preset would name itself as its source.
     layer = "built_in" if (setting.name, setting.layer) == ("preset", "preset") else setting.layer.replace(" ", "_")
     place = setting.place.rsplit("/", 1)[-1] if layer == "project" else setting.place
     return say(f"settings.from_{layer}", place=place)
