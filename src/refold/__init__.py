@@ -8,8 +8,7 @@ This file is the product's surface: public names, each loaded when first used. I
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from refold.compactor import CompactOptions, ContextCompactor
-    from refold.compressing import compress
+    from refold.compressing import CompactOptions, ContextCompactor, compress
     from refold.compressor import CompressionResult, ContextCompressor
     from refold.config import CompressionConfig
     from refold.errors import (
@@ -79,11 +78,11 @@ __all__ = [
 # test compares them.
 _HOMES = {
     "Codec": "refold.formats",
-    "CompactOptions": "refold.compactor",
+    "CompactOptions": "refold.compressing",
     "CompactResult": "refold.manager.compress",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
-    "ContextCompactor": "refold.compactor",
+    "ContextCompactor": "refold.compressing",
     "ContextCompressionManager": "refold.manager",
     "ContextCompressor": "refold.compressor",
     "ContextSummary": "refold.memory",

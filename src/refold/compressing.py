@@ -1,13 +1,15 @@
 """``compress``: one call that makes a conversation fit, without a store, and without network unless a model is given.
+``ContextCompactor``: the same over a manager, which keeps every original.
 
-The simplest interface of the engine: it parses, computes the view, runs the ladder and renders. It keeps no state
-between calls. To keep folds across calls, pass the previous result's ``.edits``.
+``compress`` is the simplest interface of the engine: it parses, computes the view, runs the ladder and renders. It
+keeps no state between calls. To keep folds across calls, pass the previous result's ``.edits``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, flat_budget
@@ -28,6 +30,7 @@ from refold.tokens.counter import REPLY_TOKENS
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
     from refold.llm.summariser import Summariser
+    from refold.manager.compress import CompactResult
 
 
 def compress(
@@ -209,3 +212,66 @@ def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, 
         stages=outcome.stages,
         notes=tuple(notes),
     )
+
+
+SESSION = "compactor"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """Options of a compaction; None means the value of the preset ``offload``. ``model`` is the client's by default."""
+
+    target_tokens: int | None = None
+    preserve_count: int | None = None
+    model: str | None = None
+    retry_count: int | None = None
+
+
+class ContextCompactor:
+    """Compacts histories of one session: takes a history and returns a compacted one, for a loop that keeps its own.
+
+    It is a thin class over a manager: offloaded results are read back before they are summarised, a failed summary
+    leaves the history unchanged, and every original stays in the workspace's ledger. It decides nothing: a call is a
+    request to compact now.
+
+    ``storage`` is the workspace folder, which has the ledger and ``offloaded/``.
+
+    ``client`` writes summaries: anything with ``complete(prompt)``. Without it the configured model does, else rules.
+    """
+
+    def __init__(
+        self,
+        storage: str | Path,
+        client: object = None,
+        options: CompactOptions | None = None,
+        *,
+        session_id: str = SESSION,
+    ) -> None:
+        wanted = options or CompactOptions()
+        named = {
+            "compact_target_tokens": wanted.target_tokens,
+            "compact_preserve_count": wanted.preserve_count,
+            "compact_model": wanted.model,
+            "compact_retry_count": wanted.retry_count,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        from refold.config import CompressionConfig
+        from refold.manager import ContextCompressionManager
+
+        # Nothing is automatic here: passing a history only stores it.
+        config = CompressionConfig(preset="offload", auto_compress=False, **given)
+        self._manager = ContextCompressionManager(config, storage, llm=client)
+        self._session_id = session_id
+
+    async def compact(self, messages: Sequence[object]) -> CompactResult:
+        """Return the history with all but the newest messages summarised; unchanged if there are no older ones."""
+        if not messages:
+            from refold.manager.compress import CompactResult
+
+            return CompactResult([], 0, 0, 0, 0)
+        await self._manager.prepare_context(self._session_id, messages)
+        return await self._manager.compress_async(self._session_id)
+
+    def close(self) -> None:
+        """Release the ledger."""
+        self._manager.close()

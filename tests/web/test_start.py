@@ -13,7 +13,7 @@ import pytest
 
 from refold.conversation.reason import shorten_number
 from refold.testing import ScriptedProvider
-from refold.web.start import CLIENTS
+from refold.web.pages.sessions import CLIENTS
 from tests.web.served import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 

@@ -6,10 +6,10 @@ import gc
 import sys
 from typing import Any
 
-from refold.cli import chat, compact, config, doctor, measure, recall, serve, session, sessions, transfer, wrap
+from refold.cli import chat, compact, config, doctor, measure, serve, session, sessions, transfer, wrap
 from refold.cli.app import app, keep_command, run_to_end
 
-COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recall, session, transfer)
+COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, session, transfer)
 
 
 def main() -> None:
