@@ -155,7 +155,7 @@ class SessionNotFound(LedgerError):
             super().__init__(session_id)
             return
         super().__init__(
-            "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id[:80]
+            "there is no session {session!r}; 'refold sessions' lists all sessions", session=session_id[:80]
         )
 
 

@@ -123,7 +123,7 @@ def test_a_name_that_is_taken_is_left_alone(ledger: Ledger, tmp_path: Path) -> N
     before, told = export_bytes(ledger, SESSION), export_session(ledger, SESSION)
     whole = ledger.read_whole(SESSION)
     assert whole is not None
-    with pytest.raises(FormatError, match="there is a session 's1' already"):
+    with pytest.raises(FormatError, match="session 's1' already exists"):
         import_session(ledger, {**told, "events": []}, now=LATER)
     assert not ledger.put_whole(whole, LATER)
     assert export_bytes(ledger, SESSION) == before

@@ -191,14 +191,14 @@ def test_verify_finds_it_and_repairs_only_what_is_derived(file: Path, sql: str, 
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"absent.*is missing.*make it, or name another"):
+    with pytest.raises(LedgerError, match=r"absent.*is missing.*create it, or choose another"):
         SqliteLedger(tmp_path / "absent" / "deeper" / "ledger.db").open_session(SESSION, NOW)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_in_the_place_of_the_file_is_named(file: Path) -> None:
     file.mkdir()
-    with pytest.raises(LedgerError, match=r"ledger\.db cannot be made"):
+    with pytest.raises(LedgerError, match=r"ledger\.db cannot be created"):
         SqliteLedger(file).open_session(SESSION, NOW)
 
 

@@ -75,7 +75,7 @@ def test_an_impossible_undo_is_reported(tmp_path: Path) -> None:
     manager.append("s1", chat(2))
     with pytest.raises(HandleUnknown, match="no compression"):
         manager.undo("s1")
-    with pytest.raises(HandleUnknown, match="is called 'nonsense'"):
+    with pytest.raises(HandleUnknown, match="has no edit 'nonsense' in force"):
         manager.undo("s1", "nonsense")
 
 

@@ -52,7 +52,7 @@ def test_no_query_is_an_error_or_an_operator(workspace: Workspace, query: str) -
 )  # fmt: skip
 def test_an_invalid_query_is_refused(workspace: Workspace, asked: dict[str, object]) -> None:
     workspace.say("s", "a heron")
-    with pytest.raises(FormatError, match=r"is a (text|whole number), not"):
+    with pytest.raises(FormatError, match=r"must be a (string|whole number), not"):
         workspace.recall.recall("s", **{"query": "heron", **asked})  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ GOOD = "## Current Status\nAll is well.\n## Pending Tasks\n- Nothing."
         (Answer("<!DOCTYPE html><html><body>Sign in</body></html>"), "web page"),
         (Answer('{"summary": "half of'), "data"),
         (Answer('[{"role": "user"'), "data"),
-        (Answer(GOOD, tokens=71, source_tokens=100), "71 tokens, what it sums up 100"),
+        (Answer(GOOD, tokens=71, source_tokens=100), "71 tokens, its source 100"),
         (Answer("All is well.", headings=HEADINGS), "headings"),
         (Answer("## Current Status\nAll is well.", headings=HEADINGS), "headings"),
     ],

@@ -164,7 +164,7 @@ def _store_new(manager: ContextCompressionManager, session: Session, name: str) 
         manager.store(Request(name, list(session.messages), format=session.format))
         return name
     raise FormatError(
-        "there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80]
+        "session {name!r} already exists; give another name with --as, or delete it first", name=name[:80]
     )
 
 

@@ -27,7 +27,7 @@ TOO_FEW = define_reason(
     "{because}, but nothing can be compressed yet: there are {messages:,} messages, and {kept:,} are kept",
 )
 SPACED = define_reason(
-    "trigger.spaced", "{because}, but the last compression was a few messages ago: {missing:,} more come first"
+    "trigger.spaced", "{because}, but the last compression was only a few messages ago: {missing:,} more are needed"
 )
 OVERFLOW = define_reason("trigger.overflow", "the provider rejected the last request as too long")
 CUT_OFF = define_reason("trigger.cut_off", "the last answer was cut off by the length limit")
@@ -156,7 +156,7 @@ RECALL_UNRELATED = define_reason("recall.unrelated", "the message does not refer
 RECALL_VALUE = define_reason("recall.value", "the message names {value!r}, which is only in folded messages")
 RECALL_NO_FOLDS = define_reason("recall.no_folds", "nothing is folded")
 RECALL_NO_MATCH = define_reason("recall.no_match", "nothing hidden matches")
-RECALL_IN_VIEW = define_reason("recall.in_view", "what matches is already in view")
+RECALL_IN_VIEW = define_reason("recall.in_view", "the matching text is already in view")
 RECALL_WEAK = define_reason("recall.weak", "{because}; the best match covers {score:.0%} of it, {needed:.0%} is needed")
 RECALL_NO_FIT = define_reason("recall.no_fit", "{because}; but no snippet fits into {tokens:,} tokens")
 RECALL_QUOTED = define_reason("recall.quoted", "{because}: {handles} added")
@@ -192,13 +192,13 @@ ANSWER_IS_PAGE = define_reason("answer.page", "the answer was a web page")
 ANSWER_ECHOES = define_reason("answer.echo", "the answer repeats its prompt")
 ANSWER_IS_DATA = define_reason("answer.data", "the answer was data, not words")
 ANSWER_BARE = define_reason("answer.headings", "the answer lacks the headings that were asked for")
-ANSWER_LONG = define_reason("answer.long", "the answer has {tokens:,} tokens, what it sums up {source:,}")
-ANSWER_HUGE = define_reason("answer.huge", "the answer has {chars:,} characters, far more than it was to have")
+ANSWER_LONG = define_reason("answer.long", "the answer has {tokens:,} tokens, its source {source:,}")
+ANSWER_HUGE = define_reason("answer.huge", "the answer has {chars:,} characters, far more than requested")
 ANSWER_LATE = define_reason("answer.late", "no answer within {seconds:g} s; raise the time-out or ask for less")
 MODEL_TOO_SMALL = define_reason(
     "summary.window", "{model} has a window of {window:,} tokens, the summary needs {needed:,}"
 )
-ANSWER_LONGER = define_reason("answer.longer", "the answer has {chars:,} characters, what it sums up {source:,}")
+ANSWER_LONGER = define_reason("answer.longer", "the answer has {chars:,} characters, its source {source:,}")
 COMPRESSOR_FAILED = define_reason("summary.compressor", "the compressor failed: {detail}")
 COMPRESSOR_SILENT = define_reason("summary.compressor_silent", "the compressor wrote no summary")
 PLUGIN_MISSING = define_reason(

@@ -171,7 +171,7 @@ def _read_messages(given: object) -> tuple[StoredMessage, ...]:
         if message.parent not in seen:
             raise FormatError("messages[{at}] comes before its parent, or its parent is missing", at=at)
         if message.id in seen:
-            raise FormatError("messages[{at}] is there twice", at=at)
+            raise FormatError("messages[{at}] appears twice", at=at)
         seen.add(message.id)
         messages.append(message)
     return tuple(messages)
@@ -256,7 +256,7 @@ def _object(given: object, where: str) -> dict[str, Any]:
 
 def _text(given: object, where: str) -> str:
     if not isinstance(given, str):
-        raise FormatError("{where}: expected a text", where=where)
+        raise FormatError("{where}: expected a string", where=where)
     return given
 
 
@@ -264,7 +264,7 @@ def _reason(given: object, where: str) -> Reason:
     """Return a reason: code and values, or the sentence of an earlier version."""
     is_coded = isinstance(given, Mapping) and isinstance(given.get("code"), str)
     if not is_coded and not isinstance(given, str):
-        raise FormatError("{where}: a reason must be a text, or a code with values", where=where)
+        raise FormatError("{where}: a reason must be a string, or a code with values", where=where)
     return read_reason(given)
 
 
@@ -286,7 +286,7 @@ def check_once(names: Iterable[object], where: str) -> None:
     seen: set[object] = set()
     for at, name in enumerate(names):
         if name in seen:
-            raise FormatError("{where}[{at}] is there twice", where=where, at=at)
+            raise FormatError("{where}[{at}] appears twice", where=where, at=at)
         seen.add(name)
 
 

@@ -70,7 +70,7 @@ def redact_address(address: str) -> str:
 def _check(written: object) -> str:
     # The errors below quote nothing of the text: a password may be anywhere in it.
     if not isinstance(written, str) or not written.strip() or "\0" in written:
-        raise ConfigError("ledger must be a non-empty text; {how}", how=_HOW)
+        raise ConfigError("ledger must be a non-empty string; {how}", how=_HOW)
     text = written.strip()
     scheme = _SCHEME.match(text)
     if scheme is None:

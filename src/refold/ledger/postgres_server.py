@@ -357,7 +357,7 @@ def read_version(db: Connection, where: str, schema: str, newest: int) -> int:
         return 0
     if found[0] != "ledger_version":
         raise LedgerError(
-            "{where}: the schema {schema!r} belongs to another program; name another schema or database",
+            "{where}: the schema {schema!r} belongs to another program; choose another schema or database",
             where=where,
             schema=schema,
         )

@@ -135,7 +135,7 @@ def _copy_file(path: Path, folder: Path, new: apsw.Connection) -> apsw.Connectio
         copy.write_bytes(content)
         connection = _open_copy(copy)
     if connection is None:
-        raise LedgerError("{path}: nothing of a ledger can be read from it; restore it from a backup", path=path)
+        raise LedgerError("{path}: no part of a ledger can be read from it; restore it from a backup", path=path)
     return connection
 
 

@@ -42,7 +42,7 @@ _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.ReadOnlyError, "the file is read-only; make it and its folder writable, nothing was written"),
     (apsw.PermissionsError, "the file may not be read or written; check its owner and mode"),
     (apsw.BusyError, "another process kept it locked for too long; try again, or raise the busy timeout"),
-    (apsw.NotADBError, "it is not a database; name another file, or restore it from a copy"),
+    (apsw.NotADBError, "it is not a database; choose another file, or restore it from a backup"),
     (apsw.CorruptError, _DAMAGED),
     (apsw.CantOpenError, "it cannot be opened; check that its folder exists and may be written"),
     (apsw.TooBigError, "one message is larger than a database can hold (1 GB); nothing was written"),
@@ -220,7 +220,7 @@ class LedgerFile:
             weakref.finalize(thread, _end_connection, weakref.ref(self), opened).atexit = False
         elif opened.file_id != identify_file(self.path):
             raise LedgerError(
-                "{path} was moved or deleted while it was open; put it back, or start again", path=self.path
+                "{path} was moved or deleted while it was open; put it back, or restart the program", path=self.path
             )
         return opened
 
@@ -326,7 +326,7 @@ class LedgerFile:
                 folder.mkdir(mode=0o700, exist_ok=True)  # Another process may create it at the same time.
             except OSError as error:
                 raise LedgerError(
-                    "the folder {folder} is missing and cannot be made ({why}); make it, or name another",
+                    "the folder {folder} is missing and cannot be created ({why}); create it, or choose another",
                     folder=folder,
                     why=error.strerror,
                 ) from error
@@ -335,7 +335,7 @@ class LedgerFile:
         except OSError as error:
             if not self.path.is_file():
                 raise LedgerError(
-                    "{path} cannot be made ({why}); name another file", path=self.path, why=error.strerror
+                    "{path} cannot be created ({why}); choose another file", path=self.path, why=error.strerror
                 ) from error
 
     @contextlib.contextmanager
@@ -435,7 +435,7 @@ def read_version(connection: apsw.Connection, where: str, newest: int) -> int:
     ).fetchone()
     version, application, tables = map(int, row or (0, 0, 0))
     if application != APPLICATION_ID and (application or version or tables):
-        raise LedgerError("{where} is a database of another program, not a ledger; name another file", where=where)
+        raise LedgerError("{where} is a database of another program, not a ledger; choose another file", where=where)
     return check_version(version, newest, where)
 
 

@@ -71,7 +71,7 @@ def check_session(session_id: object) -> str:
     """Return a session id; raise FormatError if it is invalid."""
     if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
         raise FormatError(
-            "a session id is a text of 1 to 256 characters, not {session_id!r}", session_id=str(session_id)[:40]
+            "a session id must be a string of 1 to 256 characters, not {session_id!r}", session_id=str(session_id)[:40]
         )
     return session_id
 
@@ -95,7 +95,9 @@ def make_request(
     """Return the request; raise ConfigError if a number is invalid. A body's ``max_tokens`` may lower the reserve."""
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
-            raise ConfigError("{name} is a whole number of tokens, not {value!r}", name=name, value=str(value)[:40])
+            raise ConfigError(
+                "{name} must be a whole number of tokens, not {value!r}", name=name, value=str(value)[:40]
+            )
     whole = beside.complete(intake)
     named = whole.model, whole.format
     if reserve is None and (wanted := read_output_limit(intake.body)):

@@ -358,9 +358,7 @@ def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
     """Return a consistent snapshot of a session as plain values; raise FormatError if there is no such session."""
     whole = ledger.read_whole(session_id)
     if whole is None:
-        raise FormatError(
-            "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id
-        )
+        raise FormatError("there is no session {session!r}; 'refold sessions' lists all sessions", session=session_id)
     return dump_session(whole)
 
 
@@ -380,7 +378,7 @@ def import_session(
     row = replace(whole.row, path_version=version, edits_version=version, settings=settings)
     if not ledger.put_whole(replace(whole, row=row), now):
         raise FormatError(
-            "there is a session {name!r} already; give another name with --as, or delete it first", name=row.id
+            "session {name!r} already exists; give another name with --as, or delete it first", name=row.id
         )
     return row.id
 
@@ -440,5 +438,5 @@ def _try_view(whole: WholeSession) -> None:
         files_of((one.edit for one in whole.edits), list(parsed.values()))
     except (RefoldError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(
-            "what this session shows cannot be computed, so it was not imported: {error}", error=error
+            "the view of this session cannot be computed, so it was not imported: {error}", error=error
         ) from None

@@ -142,7 +142,7 @@ class Keeper:
             while not slot.lock.acquire(blocking=False):
                 if waited > LOCK_WAIT_S:
                     raise SessionBusy(
-                        "session {session_id!r} is in use for more than {lock_wait_s:g} s",
+                        "session {session_id!r} has been in use for more than {lock_wait_s:g} s",
                         session_id=session_id,
                         lock_wait_s=LOCK_WAIT_S,
                     )

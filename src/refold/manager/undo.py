@@ -85,12 +85,12 @@ def _find_named(
     choices += [batch.edits for batch in batches if wanted and batch.id.startswith(wanted)]
     if not choices:
         raise HandleUnknown(
-            "no edit in force of {session!r} is called {name!r}; 'refold show --edits' lists them",
+            "{session!r} has no edit {name!r} in force; 'refold show --edits' lists all of them",
             session=session_id,
             name=name[:40],
         )
     if len(choices) > 1:
-        raise HandleUnknown("{name!r} could be {count} edits; give more of its id", name=name[:40], count=len(choices))
+        raise HandleUnknown("{name!r} matches {count} edits; give more of the id", name=name[:40], count=len(choices))
     return choices[0]
 
 
@@ -104,9 +104,7 @@ def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> C
     if edit_id is None:
         chosen = {len(groups) - 1}
     elif not chosen:
-        raise HandleUnknown(
-            "no edit that was undone is called {edit_id!r}, or a compression came after", edit_id=edit_id[:40]
-        )
+        raise HandleUnknown("no undone edit is called {edit_id!r}, or a compression followed", edit_id=edit_id[:40])
     made_from = {one.edit.id: one.edit.made_from for one in ledger.read_edits(session.id, active_only=False)}
     more = chosen if edit_id is not None else set()
     while more:

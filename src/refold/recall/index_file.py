@@ -127,7 +127,7 @@ def make_tables(connection: apsw.Connection, where: str) -> None:
             for name in ("word_list", "word", "vector", "note", "passage", "source", "indexed"):
                 connection.execute(f"DROP TABLE IF EXISTS {name}")
         elif connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get:
-            raise LedgerError("{where} is not an index of refold; name another file for it", where=where)
+            raise LedgerError("{where} is not an index of refold; choose another file for it", where=where)
         connection.execute(_SCHEMA)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", LAYOUT)

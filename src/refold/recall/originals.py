@@ -196,7 +196,7 @@ def expand_handle(
     if not name.startswith("f:"):
         stored = list({one.digest: one for one in stored if not one.is_forgotten}.values())
         if not stored:
-            raise HandleUnknown("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
+            raise HandleUnknown("{handle} was forgotten on request and cannot be read any more", handle=mark(name))
     text = read_behind(name, [_read_message(one, form) for one in stored])
     start = max(0, offset)
     piece = text[start:] if limit is None else text[start : start + max(0, limit)]

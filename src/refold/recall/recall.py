@@ -291,7 +291,7 @@ def _yield_to_others() -> None:
 def _check_query(query: object, limit: object, tokens_max: object) -> None:
     """Raise FormatError for arguments that are not a query; they may come from a model."""
     if not isinstance(query, str):
-        raise FormatError("a query is a text, not {kind}", kind=type(query).__name__)
+        raise FormatError("a query must be a string, not {kind}", kind=type(query).__name__)
     for name, value in (("limit", limit), ("tokens_max", tokens_max)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise FormatError("{name} is a whole number, not {kind}", name=name, kind=type(value).__name__)
+            raise FormatError("{name} must be a whole number, not {kind}", name=name, kind=type(value).__name__)

@@ -166,14 +166,14 @@ class ServiceEmbedder:
                 raise ValueError("a vector holds something that is not a number")
         except (URLError, HTTPException, OSError, ValueError, KeyError, TypeError) as error:
             raise Unavailable(
-                "{address} gave no embeddings ({kind}: {error}); try again",
+                "{address} returned no embeddings ({kind}: {error}); try again",
                 address=address,
                 kind=type(error).__name__,
                 error=error,
             ) from error
         if len(vectors) != len(texts):
             raise Unavailable(
-                "{address} gave {count} embeddings for {count2} texts; check the model",
+                "{address} returned {count} embeddings for {count2} texts; check the model",
                 address=address,
                 count=len(vectors),
                 count2=len(texts),
