@@ -159,7 +159,7 @@ async def test_a_tool_that_never_returns_is_given_up_in_time(tmp_path: Path) -> 
         released.set()
         check_stored(manager, "openai-chat")
     texts = [one.text for one in pick(events, ToolFinished)]
-    assert texts == ["the tool did not return within 0.2 s and was given up"] * 2
+    assert texts == ["the tool did not return within 0.2 s and was abandoned"] * 2
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         for _ in range(200):
             task.cancel()

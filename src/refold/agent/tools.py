@@ -277,7 +277,7 @@ class Runner:
             arguments = tool.read_arguments(call.arguments)
             return write_output(await _call_bounded(tool.call, arguments, timeout)), False
         except TimeoutError:
-            return f"the tool did not return within {timeout:g} s and was given up", True
+            return f"the tool did not return within {timeout:g} s and was abandoned", True
         except RefoldError as error:
             return str(error), True
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model sees it

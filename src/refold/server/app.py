@@ -249,7 +249,7 @@ class Application:
         raw = scope.get("raw_path") or path.encode()
         is_misplaced = caller is not None and contains_key(raw)
         if is_misplaced:
-            refusal, caller = "a key of this gateway must not be part of a path", None
+            refusal, caller = "a gateway key must not be part of a path", None
         request_owner.set(caller.tenant if caller is not None else "")
         if path == RUNS:
             await self._identify(scope, caller, send)
@@ -296,13 +296,13 @@ class Application:
         """Return why a request is refused, or its caller."""
         caller = self.keys.identify(headers)
         if caller is None:
-            return "a key of this gateway is needed: as x-refold-key, as bearer token or as x-api-key", None
+            return "a gateway key is required: send it as x-refold-key, as bearer token or as x-api-key", None
         if self.keys.is_required:
             return "", caller
         if not self._is_from_here(headers):
-            return "requests of other sites are not answered; the gateway has no keys", None
+            return "requests from other sites are refused while the gateway has no keys", None
         if method == "POST" and _may_be_form(headers):
-            return "send JSON with content-type: application/json; the gateway has no keys", None
+            return "send JSON with content-type: application/json while the gateway has no keys", None
         return "", caller
 
     def _is_for_page(self, scope: Scope) -> bool:
@@ -339,7 +339,7 @@ class Application:
         except BodyTooLarge:
             await self._refuse_interface(send, 413, f"the request is larger than {bytes_max:,} bytes")
         except (ClientStalled, TookTooLong):
-            await self._refuse_interface(send, 408, "the request did not arrive")
+            await self._refuse_interface(send, 408, "the request did not arrive in time")
         except ClientGone:
             return
         else:
@@ -371,11 +371,10 @@ class Application:
             is_ready, why = await self._check_ready()
             await send_json(send, 200 if is_ready else 503, {"status": "ok" if is_ready else why})
         elif self._admit("GET", scope["headers"])[1] is None:
-            needed = "metrics need a key of this gateway: as bearer token, as x-refold-key or as x-api-key"
-            refused = (
-                (401, needed) if self.keys.is_required else (403, "metrics are for this machine alone without a key")
-            )
-            await send_json(send, refused[0], {"error": refused[1]})
+            is_required = self.keys.is_required
+            needed = "metrics need a gateway key: send it as bearer token, as x-refold-key or as x-api-key"
+            why = needed if is_required else "without keys, metrics are only served to this machine"
+            await send_json(send, 401 if is_required else 403, {"error": why})
         else:
             kind = b"text/plain; version=0.0.4; charset=utf-8"
             await send_whole(send, 200, [(b"content-type", kind)], self.metrics.write())

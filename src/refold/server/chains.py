@@ -26,17 +26,9 @@ from refold.ledger.records import SessionRow
 from refold.ledger.sql.ledger import Ledger
 from refold.manager.session import HELD, RESPONSES
 from refold.server.auth import TENANT_MARK, make_id
-from refold.server.body import (
-    ReadRequest,
-    Unreadable,
-    dump_json,
-    parse_json,
-)
+from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json
 from refold.server.outgoing import Outgoing
-from refold.server.session_lookup import (
-    find_provider_conversation,
-    name_provided,
-)
+from refold.server.session_lookup import find_provider_conversation, name_provided
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 
 log = logging.getLogger("refold.server")

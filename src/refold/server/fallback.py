@@ -30,6 +30,7 @@ from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.manager.batch import WorkLimit
+from refold.prepared import PreparedContext
 from refold.server.body import (
     ReadRequest,
     TooManyValues,
@@ -89,6 +90,14 @@ class SmallerBody:
     reason: Reason = NO_REASON
     over: tuple[int, int] | None = None
     made: Sequence[Edit] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, request: ReadRequest, prepared: PreparedContext, over: tuple[int, int] | None) -> SmallerBody:
+        """Return a request as it was prepared."""
+        report, tokens = prepared.report, prepared.total_tokens
+        reason = report.reason if report is not None and report.stages else NO_REASON
+        before, edits = max(tokens, prepared.original_tokens), prepared.edits
+        return cls(write_request(request, prepared.messages), tokens, before, len(edits), reason, over, edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +249,7 @@ def compress_to_fit(
             smallest = limit_exactly(error.tokens, find_margin(request.model, config))
             config = config.model_copy(update=asdict(smallest))
         else:
-            written, tokens = write_request(request, prepared.messages), prepared.total_tokens
-            before = max(tokens, prepared.original_tokens)
-            return SmallerBody(written, tokens, before, len(prepared.edits), over=over, made=prepared.edits)
+            return SmallerBody.of(request, prepared, over)
 
 
 def cut_down(wire: Wire, body: bytes, config: CompressionConfig, limits: Limits) -> SmallerBody:

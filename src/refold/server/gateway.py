@@ -43,16 +43,7 @@ from refold.server.request import (
 from refold.server.session_lookup import name_provided
 from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
-from refold.server.wires import (
-    RESPONSES,
-    Side,
-    Wire,
-    find_path,
-    find_side,
-    find_wire,
-    is_for_tenants,
-    write_error,
-)
+from refold.server.wires import RESPONSES, Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
 
 # Statuses with which providers refuse a request as too long.
 REFUSED = (400, 413, 422)
@@ -142,15 +133,15 @@ class Gateway:
         """Return status and message if there are too many requests, including the current one."""
         own = self._by_tenant.get(tenant, 0)
         if tenant and own > self._settings.tenant_requests_max:
-            return 429, f"{own - 1} requests of this tenant are under way; try again"
+            return 429, f"this tenant has {own - 1} requests in flight; try again"
         if self.requests > self._settings.requests_max:
-            return 503, "the gateway has as many requests as it takes; try again"
+            return 503, "the gateway is at its limit of concurrent requests; try again"
         return None
 
     async def _serve_limited(self, exchange: Exchange, path: str | None, receive: Receive, send: Send) -> None:
         asked, settings = exchange.asked, self._settings
         if path is None:
-            await self._refuse(exchange, send, 404, "there is nothing at this path")
+            await self._refuse(exchange, send, 404, "the gateway does not serve this path")
         elif (
             asked.tenant
             and settings.find_held_key(exchange.side)
@@ -172,11 +163,11 @@ class Gateway:
             except BrokenOff as broken:
                 exchange.problem = str(broken)
             except TookTooLong:
-                exchange.problem = "it took longer than gateway.request_s_max"
+                exchange.problem = "the request took longer than gateway.request_s_max"
                 if not exchange.has_begun:
                     await self._refuse(exchange, send, 504, "the upstream did not answer in time")
             except BodyTooLarge:
-                too_large = f"the request is larger than the gateway takes: {settings.body_bytes_max:,} bytes"
+                too_large = f"the request exceeds the limit of {settings.body_bytes_max:,} bytes"
                 await self._refuse(exchange, send, 413, too_large)
             except (FormatError, ProviderError) as error:
                 await self._refuse(exchange, send, error.http_status, str(error))
@@ -249,9 +240,7 @@ class Gateway:
             made = add_tool(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(add_tool, body)
             exchange.sent = made or b""
         if exchange.sent:
-            # The answer is read and may be continued, so neither direction uses the client's coding.
-            asked = replace(asked, drop=asked.drop | {b"content-encoding", b"accept-encoding"})
-            return await self._upstreams.send(exchange.side, asked, path, exchange.sent, is_read=is_read)
+            return await self._send_plain(exchange, path, exchange.sent)
         exchange.recall = None
         if exchange.coded is not None:
             coded, plain = exchange.coded
@@ -260,6 +249,11 @@ class Gateway:
             else:  # It differs from the request that the client compressed: send it uncompressed.
                 asked = replace(asked, drop=asked.drop | {b"content-encoding"})
         return await self._upstreams.send(exchange.side, asked, path, body, is_read=is_read)
+
+    async def _send_plain(self, exchange: Exchange, path: str, body: bytes) -> aiohttp.ClientResponse:
+        """Send a request whose answer is read and may be continued, so neither direction uses the client's coding."""
+        asked = replace(exchange.asked, drop=exchange.asked.drop | {b"content-encoding", b"accept-encoding"})
+        return await self._upstreams.send(exchange.side, asked, path, body, is_read=True)
 
     async def _shrink(self, exchange: Exchange, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
         """Return a smaller request after a refusal; None if nothing smaller is possible."""
@@ -382,8 +376,7 @@ class Gateway:
         tool = exchange.recall
         assert tool is not None, "the tool was offered"
         body = tool.follow_up(exchange.sent, tool.write_exchange(answer, results), is_last=is_last)
-        asked = replace(exchange.asked, drop=exchange.asked.drop | {b"content-encoding", b"accept-encoding"})
-        response = await self._upstreams.send(exchange.side, asked, path, body, is_read=True)
+        response = await self._send_plain(exchange, path, body)
         if response.status == 200:
             exchange.sent = body
         return response

@@ -164,6 +164,10 @@ class Attempt:
             reports,
         )
 
+    def make_whole_request(self) -> Request:
+        """Return the manager's request for the whole history."""
+        return self.make_request(self.request.messages, digests=self.request.all_digests)
+
     def make_tail_request(self) -> Request:
         """Return the manager's request for new messages that follow known ones."""
         request = self.request

@@ -350,8 +350,7 @@ class Preparer:
     async def _run_whole(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history."""
         session, request = attempt.session, attempt.request
-        digests = request.all_digests
-        prepared = await self.manager.prepare(attempt.make_request(request.messages, digests=digests))
+        prepared = await self.manager.prepare(attempt.make_whole_request())
         self.reporter.note_written()
         written = None
         if prepared.edits or not session.is_stored:

@@ -13,20 +13,9 @@ from itertools import islice
 from operator import itemgetter
 
 from refold.conversation.message import frozen
-from refold.server.body import (
-    Places,
-    ReadRequest,
-    TooManyValues,
-    Unreadable,
-    find_places,
-    read_request,
-)
+from refold.server.body import Places, ReadRequest, TooManyValues, Unreadable, find_places, read_request
 from refold.server.outgoing import Reporter
-from refold.server.session_lookup import (
-    KnownSession,
-    continues,
-    count_answers,
-)
+from refold.server.session_lookup import KnownSession, continues, count_answers
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 from refold.server.wires import Wire
 

@@ -106,6 +106,13 @@ class GatewaySettings:
         """Return the operator's key for an upstream, empty if clients bring their own."""
         return self.openai_key if side == "openai" else self.anthropic_key
 
+    def find_url(self, side: str) -> str:
+        """Return the address of an upstream as its clients expect it: OpenAI's has a version in its path."""
+        if side == "anthropic":
+            return self.anthropic_upstream.rstrip("/").removesuffix("/v1")
+        url = self.openai_upstream.rstrip("/")
+        return url if urlsplit(url).path.strip("/") else f"{url}/v1"
+
     @property
     def paths_for_tenants(self) -> tuple[str, ...]:
         """Paths that tenants may reach with the operator's key, beside completions, embeddings and models."""
@@ -199,14 +206,14 @@ def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) 
     """Set the model and key that may write summaries for this request; None if there is no key."""
     endpoint = find_held(settings, wire.side, model)
     if endpoint is None and settings.summaries == "client" and model and (key := _find_key(asked)):
-        endpoint = _make_endpoint(settings, wire.side, model, key)
+        endpoint = Endpoint(model, wire.side, settings.find_url(wire.side), key)
     name_conversation(endpoint)
 
 
 def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | None:
     """Return a model at its upstream with the gateway's own key; None if it has no key."""
     held = settings.find_held_key(side)
-    return _make_endpoint(settings, side, model, held) if held and model else None
+    return Endpoint(model, side, settings.find_url(side), held) if held and model else None
 
 
 def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: SessionRow) -> Endpoint | None:
@@ -219,10 +226,6 @@ def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: Se
     if place is None or (held is not None and Place.of(held) == place):
         return held
     return place.find_model(variables, row.model)
-
-
-def _make_endpoint(settings: GatewaySettings, side: Side, model: str, key: str) -> Endpoint:
-    return Endpoint(model, side, settings.anthropic_upstream if side == "anthropic" else settings.openai_upstream, key)
 
 
 def _find_key(asked: Asked) -> str:

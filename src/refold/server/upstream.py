@@ -84,12 +84,6 @@ class Upstreams:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        openai = settings.openai_upstream.rstrip("/")
-        self._bases = {
-            # As OpenAI's clients expect it: with the version in its path, /v1 if there is no path.
-            "openai": openai if URL(openai).path.strip("/") else f"{openai}/v1",
-            "anthropic": settings.anthropic_upstream.rstrip("/").removesuffix("/v1"),
-        }
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
@@ -116,7 +110,7 @@ class Upstreams:
         """Return the URL of a request; the client's path and query stay unchanged."""
         rest = path.removeprefix("/v1") if side == "openai" else path
         tail = f"?{query.decode('latin-1')}" if query else ""
-        return _read_url(f"{self._bases[side]}{rest}{tail}")
+        return _read_url(f"{self._settings.find_url(side)}{rest}{tail}")
 
     async def send(
         self, side: Side, asked: Asked, path: str, body: bytes, *, is_read: bool = False
@@ -138,7 +132,7 @@ class Upstreams:
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"the {side} upstream cannot be reached ({type(error).__name__})") from None
         except ValueError as error:
-            raise ProviderError(f"the request cannot be sent on ({type(error).__name__})") from None
+            raise ProviderError(f"the request cannot be forwarded ({type(error).__name__})") from None
 
 
 @frozen
@@ -166,9 +160,9 @@ async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, req
             error = _find_error(_decode(head, response))
             return Look(head, await _classify(400, error, request) if error is not None else None)
     except (aiohttp.ServerTimeoutError, TimeoutError):
-        raise UpstreamSlow("the upstream began to answer and stalled") from None
+        raise UpstreamSlow("the upstream stalled at the start of its answer") from None
     except aiohttp.ClientError as error:
-        raise ProviderError(f"the upstream broke off as it began to answer ({type(error).__name__})") from None
+        raise ProviderError(f"the upstream broke off at the start of its answer ({type(error).__name__})") from None
     return Look()
 
 

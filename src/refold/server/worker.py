@@ -23,12 +23,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.llm.choose import converse_with
 from refold.manager import ContextCompressionManager
-from refold.manager.append import Request
-from refold.server.body import ReadRequest, TooManyValues, Unreadable, dump_json, read_request, write_request
+from refold.server.body import ReadRequest, TooManyValues, Unreadable, dump_json, read_request
 from refold.server.fallback import (
     NoWorker,
     PrepareJob,
@@ -40,7 +38,9 @@ from refold.server.fallback import (
     limit_config,
     trim,
 )
+from refold.server.outgoing import Attempt
 from refold.server.overflow import NO_LIMITS, limit_exactly
+from refold.server.session_lookup import KnownSession
 from refold.server.wires import WIRES, Wire
 
 WORKERS_MAX = 2
@@ -244,8 +244,10 @@ class _Jobs:
             return shrink(wire, body, job.config, job.limits)
         request, self._last = self._read(wire, body), None
         if job.ledger is None:
-            return replace(compress_to_fit(request, limit_config(job.config, job.limits)), made=())
-        return self._prepare(request, job)
+            result = compress_to_fit(request, limit_config(job.config, job.limits))
+        else:
+            result = self._prepare(request, job)
+        return replace(result, made=())
 
     def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         """Parse a body, unless it is the last one."""
@@ -271,38 +273,18 @@ class _Jobs:
 
     def _prepare(self, request: ReadRequest, job: PrepareJob) -> SmallerBody:
         manager = self._find_manager(job)
-        digests = request.all_digests
-        wanted = Request(
-            job.session_id,
-            system="" if request.system is None else request.system,
-            tools=request.tools,
-            model=request.model or None,
-            format=request.wire.name,
-            window=job.limits.window,
-            reserve=job.limits.reserve,
-            messages=request.messages,
-            digests=digests,
-        )
-        over = None
+        session = KnownSession(job.session_id, job.tenant, request.wire.name)
+        attempt, over = Attempt(session, request, job.limits, b""), None
         with converse_with(job.endpoint):
             try:
-                prepared = asyncio.run(manager.prepare(wanted))
+                prepared = asyncio.run(manager.prepare(attempt.make_whole_request()))
             except BudgetTooSmall as error:
                 if not error.tokens:
                     raise
                 over = (error.tokens, error.budget)
-                limits = limit_exactly(error.tokens, find_margin(request.model, job.config))
-                smallest = replace(wanted, window=limits.window, reserve=limits.reserve)
-                prepared = asyncio.run(manager.prepare(smallest))
-        report = prepared.report
-        return SmallerBody(
-            write_request(request, prepared.messages) if prepared.edits else None,
-            prepared.total_tokens,
-            max(prepared.total_tokens, prepared.original_tokens),
-            len(prepared.edits),
-            report.reason if report is not None and report.stages else NO_REASON,
-            over,
-        )
+                attempt.limits = limit_exactly(error.tokens, find_margin(request.model, job.config))
+                prepared = asyncio.run(manager.prepare(attempt.make_whole_request()))
+        return SmallerBody.of(request, prepared, over)
 
     def _find_manager(self, job: PrepareJob) -> ContextCompressionManager:
         opened = (job.config, job.workspace, job.ledger)

@@ -52,7 +52,7 @@ _PROBLEM = {
 }
 _STATUSES = {
     400: "The request cannot be read.",
-    401: "A key of this gateway is needed.",
+    401: "A gateway key is required.",
     403: "Not for this caller.",
     404: "Not found.",
     413: "Too large, or it cannot shrink enough.",

@@ -33,7 +33,7 @@ from refold.server.fallback import WorkerFailed, make_job
 from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.request import find_bearer, find_header
 from refold.server.session_lookup import check_name
-from refold.server.wires import CHAT
+from refold.server.wires import CHAT, Side
 from refold.stages.extract.words import shorten_words
 from refold.stages.prompts import PROMPT_CHARS_MAX, Demands, write_demands, write_record
 from refold.stages.summarise import clean_words
@@ -236,11 +236,8 @@ def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) 
     model = wish.config.model or own or config.model
     if not model:
         raise FormatError("config.model is missing, and no model is configured for summaries")
-    key = _find_key(request)
-    if wish.provider == "openai":
-        url = str(access.application.upstreams.make_url("openai", "/v1"))
-        return Endpoint(model, "openai", url, settings.openai_key or key)
-    return Endpoint(model, "anthropic", settings.anthropic_upstream, settings.anthropic_key or key)
+    side: Side = "openai" if wish.provider == "openai" else "anthropic"
+    return Endpoint(model, side, settings.find_url(side), settings.find_held_key(side) or _find_key(request))
 
 
 def _find_key(request: Request) -> str:
