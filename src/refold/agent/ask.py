@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
@@ -46,7 +46,6 @@ class Run:
 
     emit: Callable[[events.AgentEvent], None]
     step: int = 0
-    pieces: list[str] = field(default_factory=list)
     same: int = 0
     last: object = None
     waiting: Callable[[], int] = lambda: 0
@@ -58,27 +57,17 @@ class Asking:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.prepared: PreparedContext | None = None
-        self._written: list[dict[str, Any]] = []
-        self._written_in = ""
 
     async def _prepare(self) -> PreparedContext:
-        tools = self.write_tools()
         self.prepared = await self.agent.manager.prepare_context(
             self.agent.session_id,
             None,
             self.agent.system,
-            tools=tools or None,
+            tools=self.agent.write_tools() or None,
             model=self.agent.model.name,
             format=self.agent.model.wire,
         )
         return self.prepared
-
-    def write_tools(self) -> list[dict[str, Any]]:
-        """Return the tool definitions; written once, so that every request has the same prefix."""
-        if self._written_in != self.agent.model.wire:
-            self._written = self.agent.model.write_tools(list(self.agent.tools.values()))
-            self._written_in = self.agent.model.wire
-        return [] if getattr(self.agent.model, "refuses_tools", False) else self._written
 
     async def ask(self, run: Run) -> ChatReply:
         """Return the model's next answer; compress and retry if the window was the problem."""
@@ -126,7 +115,6 @@ class Asking:
         """Send a request, again after transient errors."""
         limits = self.agent.limits
         for number in range(1, limits.attempts_max + 1):
-            run.pieces = []
             try:
                 return await self._stream(request, run)
             except ProviderError as error:
@@ -138,7 +126,7 @@ class Asking:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _stream(self, request: ChatRequest, run: Run) -> ChatReply:
-        answer = self.agent.model.stream(request)
+        answer, pieces = self.agent.model.stream(request), list[str]()
         try:
             async for item in answer:
                 if isinstance(item, ChatReply):
@@ -146,13 +134,13 @@ class Asking:
                 if item.kind == "thinking":
                     run.emit(events.ThinkingDelta(item.text))
                 else:
-                    run.pieces.append(item.text)
+                    pieces.append(item.text)
                     run.emit(events.TextDelta(item.text))
                 while run.waiting() > EVENTS_WAITING_MAX:
                     await asyncio.sleep(0.01)
             raise Unavailable(f"{self.agent.model.name} closed the stream without an answer; try again")
         except asyncio.CancelledError:
-            said = "".join(run.pieces)
+            said = "".join(pieces)
             await self.agent.append(
                 [self.agent.model.write_answer(f"{said}\n\n{CUT_OFF}" if said.strip() else CUT_OFF)]
             )

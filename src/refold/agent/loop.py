@@ -84,8 +84,10 @@ class Agent:
         return list(prepared.messages) if prepared is not None else []
 
     def write_tools(self) -> list[dict[str, Any]]:
-        """Return the tool definitions in the provider's format."""
-        return self._asking.write_tools()
+        """Return the tool definitions in the provider's format; none once the server has rejected tools."""
+        if getattr(self.model, "refuses_tools", False):
+            return []
+        return self.model.write_tools(list(self.tools.values()))
 
     async def run(self, prompt: str | None = None) -> AsyncIterator[events.AgentEvent]:
         """Run until the model is done, yielding events; a prompt of None continues the session.

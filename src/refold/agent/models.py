@@ -15,9 +15,8 @@ from typing import Any
 from refold.errors import ConfigError, Sentence
 from refold.formats.streamed import Delta
 from refold.formats.translate import can_translate, translate_messages, translate_tools
-from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
-from refold.llm.choose import Endpoint, read_endpoint
+from refold.llm.choose import Endpoint, make_client, read_endpoint
 from refold.llm.client import WRITINGS
 from refold.llm.errors import show_url
 from refold.llm.openai import LocalModel, OpenAIModel, find_local_model
@@ -63,7 +62,7 @@ def choose_chat_model(
     if wanted.model or wanted.url:
         endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
         if endpoint is not None:
-            return Chosen(make_from_endpoint(endpoint), wanted.origin or Sentence("asked for"))
+            return Chosen(make_client(endpoint), wanted.origin or Sentence("asked for"))
         found = find_ollama(ollama_url) if wanted.model else []
         if wanted.model in found:
             why = Sentence("asked for; Ollama on this machine has it")
@@ -74,7 +73,7 @@ def choose_chat_model(
         )
     endpoint = read_endpoint(values)
     if endpoint is not None:
-        return Chosen(make_from_endpoint(endpoint), _tell_variable(endpoint, values))
+        return Chosen(make_client(endpoint), _tell_variable(endpoint, values))
     if found := find_ollama(ollama_url):
         why = Sentence("no key is set; Ollama answers on this machine")
         return Chosen(OpenAIModel(found[0], "", f"{ollama_url}/v1"), why)
@@ -95,7 +94,7 @@ def make_chat_model(model: str, *, key: str = "", url: str = "") -> ChatModel:
     if not key and not url:
         raise ConfigError("Agent(model={model!r}) needs key=, or base_url= of a server that wants none", model=model)
     is_claude = normalize_name(model).startswith("claude") and (not url or "anthropic" in show_url(url))
-    return make_from_endpoint(Endpoint(model, "anthropic" if is_claude else "openai", url, key))
+    return make_client(Endpoint(model, "anthropic" if is_claude else "openai", url, key))
 
 
 def find_endpoint(model: ChatModel) -> Endpoint | None:
@@ -104,12 +103,6 @@ def find_endpoint(model: ChatModel) -> Endpoint | None:
     if not isinstance(inner, OpenAIModel | AnthropicModel) or isinstance(inner, LocalModel):
         return None
     return Endpoint(inner.name, "anthropic" if isinstance(inner, AnthropicModel) else "openai", inner.url, inner.key)
-
-
-def make_from_endpoint(endpoint: Endpoint) -> ChatModel:
-    if endpoint.provider == "anthropic":
-        return AnthropicModel(endpoint.model, endpoint.key, endpoint.url or anthropic.URL)
-    return OpenAIModel(endpoint.model, endpoint.key, endpoint.url or openai.URL)
 
 
 def find_ollama(url: str = OLLAMA_URL) -> list[str]:

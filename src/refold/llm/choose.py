@@ -66,10 +66,15 @@ class Endpoint:
 
 @lru_cache(maxsize=32)
 def _make_model(endpoint: Endpoint, timeout_s: float) -> Model:
-    if endpoint.provider == "anthropic":
-        url = endpoint.url or anthropic.URL
-        return AnthropicModel(endpoint.model, endpoint.key, url, timeout_s, endpoint.tokens_max)
-    return OpenAIModel(endpoint.model, endpoint.key, endpoint.url or openai.URL, timeout_s, endpoint.tokens_max)
+    return make_client(endpoint, timeout_s=timeout_s, window=endpoint.tokens_max)
+
+
+def make_client(
+    endpoint: Endpoint, *, timeout_s: float = TIMEOUT_S, window: int | None = None
+) -> AnthropicModel | OpenAIModel:
+    """Return a new client of the model at an endpoint."""
+    kind = AnthropicModel if endpoint.provider == "anthropic" else OpenAIModel
+    return kind(endpoint.model, endpoint.key, _full_url(endpoint.provider, endpoint.url), timeout_s, window)
 
 
 @dataclass(frozen=True, slots=True)
