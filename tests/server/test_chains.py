@@ -349,7 +349,7 @@ def test_a_conversation_that_outgrows_the_window_continues_without_the_providers
     last = json.loads(rig.provider.requests[-1].body)
     assert "conversation" not in last
     assert last["input"][-1] == {"role": "user", "content": words(19)}
-    assert "goes on without the provider's copy" in caplog.text
+    assert "continues without the provider's copy" in caplog.text
     (row,) = rig.manager.ledger.list_sessions()
     items = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(row.id)]
     assert [item["role"] for item in items] == ["user", "assistant"] * 19 + ["user"]
