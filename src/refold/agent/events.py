@@ -1,4 +1,4 @@
-"""Events of an agent run, those made from a manager's notices included.
+"""Events of an agent run, including those made from a manager's notices.
 
 There is one frozen class per kind; ``kind`` is its name in callbacks and in JSON. Events carry no credentials, and a
 listener cannot change the run.

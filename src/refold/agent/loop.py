@@ -32,7 +32,7 @@ LOST = "[interrupted: the program ended before this call had a result; it may ha
 
 
 class Agent:
-    """A model, its tools and a session that never runs out of window.
+    """A model, its tools and a session that never overflows the window.
 
     ``model`` is a ChatModel, or the name of one (``key`` and ``base_url`` say where). ``approve`` is asked before tools
     that need it; without it they are refused. ``on_compacted`` is called after every compression.

@@ -84,7 +84,7 @@ class Tool:
         return function
 
     def run_now(self, **arguments: Any) -> str:
-        """The same as ``run``, for callers without an event loop."""
+        """Run the tool like ``run``, for callers without an event loop."""
         return str(run_blocking(lambda: self.run(**arguments)))
 
 
@@ -131,7 +131,7 @@ def _model_arguments(function: Callable[..., Any], name: str, lines: Mapping[str
         fields[parameter.name] = (hint, Field(default, description=lines.get(parameter.name)))
     try:
         return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
-    except Exception as error:  # noqa: BLE001 - pydantic has many ways to say that it cannot
+    except Exception as error:  # noqa: BLE001 - pydantic raises many types
         raise ConfigError(f"tool {name!r} has arguments that JSON cannot represent: {error}") from None
 
 

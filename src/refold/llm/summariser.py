@@ -112,7 +112,7 @@ class Summariser:
         return await answer_async(ask, chosen.model, limits=self._limits, redact=self._redact)
 
     def answer_now(self, ask: Ask) -> Reply:
-        """The same for callers that do not await."""
+        """Return the reply like ``answer``, for callers that do not await."""
         chosen = self.choose(ask)
         if chosen.model is None:
             return Reply(error=chosen.note, finish_reason="error")
@@ -201,7 +201,7 @@ async def answer_async(
 def answer_sync(
     ask: Ask, model: Model | Completes, *, limits: RetryLimits = LIMITS, redact: Redact | None = redact_text
 ) -> Reply:
-    """The same for callers without an event loop, and for those inside one that cannot await."""
+    """Ask like ``answer_async``, for callers without an event loop and for those inside one that cannot await."""
     replies: list[Reply] = []
 
     def run() -> None:

@@ -61,7 +61,7 @@ def make_beacon(url: str) -> Beacon:
 
 @contextmanager
 def lit(beacon: Beacon, workspace: str | Path) -> Iterator[None]:
-    """Keep the beacon's file in the workspace; where it cannot be written, nobody finds the gateway by it."""
+    """Keep the beacon's file in the workspace inside the block; if it cannot be written, the gateway is not found."""
     path = Path(workspace) / BEACON_FILE
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def lit(beacon: Beacon, workspace: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if read_beacon(workspace) == beacon:  # Or a gateway that was started later has written its own.
+        if read_beacon(workspace) == beacon:  # Otherwise a gateway that was started later has written its own.
             with suppress(OSError):
                 path.unlink()
 
@@ -107,7 +107,7 @@ def ask_gateway(url: str, key: str = "") -> tuple[int, Mapping[str, Any]]:
     """Return the status and the JSON object that a gateway on this machine answers; 0 if there is no answer."""
     if not url.startswith("http://"):
         return 0, {}
-    # Never through a proxy: the address is one of this machine.
+    # No proxy: the address is on this machine.
     opener = build_opener(ProxyHandler({}), _NoRedirect())
     try:
         try:

@@ -1,8 +1,8 @@
 """Worker processes for large bodies, and threads that tenants share: no request delays those of others for long.
 
-A parser holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min`` is handled in
-a separate process, which opens the same ledger as another gateway would. Processes are started on first use; there are
-few of them, and each is bounded in memory and killed at its time limit.
+A parser holds the interpreter lock until it has read its whole input, so a body above ``worker_bytes_min`` is handled
+in a separate process, which opens the same ledger as another gateway would. Processes are started on first use; there
+are few of them, and each is bounded in memory and killed at its time limit.
 """
 
 from __future__ import annotations
