@@ -144,7 +144,7 @@ class ChatAnswer(StreamedAnswer):
         call = self._calls.setdefault(
             at if isinstance(at, int) else len(self._calls), {"id": "", "type": "function", "function": function}
         )
-        call["id"] = call["id"] or piece.get("id") or ""
+        call["id"] = call["id"] or str(piece.get("id") or "")
         for name, text in _object(piece.get("function")).items():
             if isinstance(text, str):
                 call["function"][name] = call["function"].get(name, "") + text
@@ -180,7 +180,8 @@ class BlockAnswer(StreamedAnswer):
             yield {**block, **added}, written
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
-        kind, at, delta = event.get("type"), int(event.get("index") or 0), _object(event.get("delta"))
+        kind, index, delta = event.get("type"), event.get("index"), _object(event.get("delta"))
+        at = index if isinstance(index, int) else 0
         if kind == "message_start":
             self._add_figures(_object(event.get("message")), "type")
         elif kind == "content_block_start":
