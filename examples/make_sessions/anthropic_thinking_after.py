@@ -91,6 +91,11 @@ def reverse_captures(beacon: Beacon) -> None:
         + ", ".join(f"{batch} ({name}, {count} orders)" for name, (count, _, batch) in REGIONS.items())
         + ". Waiting for the approvals.",
     )
+
+
+def keep_ledger(beacon: Beacon) -> None:
+    """An update for the channel, and a lag of the ledger that has another cause."""
+    rng = beacon.rng
     beacon.user("north, coast and hills are approved. Post an update now: numbers, no names, next update at 21:30.")
     text = (
         "INC-4471, 20:48 UTC. Checkout is normal since 19:42. Between 18:42 and 19:42 the payments of 1,284 orders were "
@@ -145,8 +150,8 @@ def reverse_captures(beacon: Beacon) -> None:
     beacon.step("Down to 3 s.", "The lag is down to 3 s (21:12). No restart was needed.")
 
 
-def write_report(beacon: Beacon) -> None:
-    """Support's question, the acquirer's form, the timeline, and what is still open."""
+def answer_support(beacon: Beacon) -> None:
+    """Support's question about one order, and the acquirer's form."""
     rng = beacon.rng
     beacon.user("Support asks about the very first order. What happened to it, exactly?")
     beacon.step(
@@ -184,6 +189,11 @@ def write_report(beacon: Beacon) -> None:
         "1,284; excess EUR 104,355.55; cause: retries with a new idempotency key while answers were slow; reversal: four "
         "batches, reason PAY7-DUP. Missing: your signature and the approval of rb_e84172.",
     )
+
+
+def find_baseline(beacon: Beacon) -> None:
+    """Double captures on other days."""
+    rng = beacon.rng
     beacon.user(
         "How do other evenings look? I want a baseline in the report: double captures per day for the last weeks."
     )
@@ -216,6 +226,10 @@ def write_report(beacon: Beacon) -> None:
         "At most 3 per day in the last 30 days. That is the baseline.",
         "Baseline: in the 30 days before, at most 3 orders per day were captured twice. Tonight 1,284.",
     )
+
+
+def write_report(beacon: Beacon) -> None:
+    """Follow-ups, what is still open, and the report."""
     beacon.user(
         "Two follow-ups, please keep them: an alert on BP-1183 above 5 per minute, owner Saffi, by 2026-02-20. And storefront "
         "must reuse the idempotency key on a retry, owner the checkout team, ticket LKS-9034."

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from examples.make_sessions import larkspur_outputs as outputs
-from examples.make_sessions.anthropic_thinking_after import reverse_captures, write_report
+from examples.make_sessions.anthropic_thinking_after import (
+    answer_support,
+    find_baseline,
+    keep_ledger,
+    reverse_captures,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from examples.make_sessions.anthropic_thinking import Beacon
@@ -18,8 +24,13 @@ def tell(beacon: Beacon) -> None:
     """Tell the whole incident."""
     open_incident(beacon)
     find_cause(beacon)
+    find_second_symptom(beacon)
+    restore_service(beacon)
     find_double_captures(beacon)
     reverse_captures(beacon)
+    keep_ledger(beacon)
+    answer_support(beacon)
+    find_baseline(beacon)
     write_report(beacon)
 
 
@@ -142,6 +153,11 @@ def find_cause(beacon: Beacon) -> None:
         ),
         ("list_pods", {"service": "basket-pricing"}, outputs.pods(rng, "basket-pricing", "2.19.0", 14)),
     )
+
+
+def find_second_symptom(beacon: Beacon) -> None:
+    """Retries of the storefront make new keys, so orders are charged twice."""
+    rng = beacon.rng
     beacon.step(
         "redacted",
         None,
@@ -168,6 +184,11 @@ def find_cause(beacon: Beacon) -> None:
         "takes longer than the client's limit; storefront tries again **with a new idempotency key**; the gateway captures "
         "twice.\n\nI propose: `storefront.checkout_retry` off, then the TTL back to 300. Both need your yes.",
     )
+
+
+def restore_service(beacon: Beacon) -> None:
+    """Retries off, the cache on again, and the same metrics as before."""
+    rng = beacon.rng
     beacon.user(
         "Yes to both, in that order. Write down for the report: m.velde followed the procedure, the review tool hid the "
         "line. No blame in the text."

@@ -63,6 +63,7 @@ def tell_afternoon(office: BackOffice) -> None:
     recall(office)
     small_cases(office)
     come_back(office)
+    refuse_refunds(office)
     hand_over(office)
 
 
@@ -153,6 +154,11 @@ def come_back(office: BackOffice) -> None:
         ),
     )
     office.say("Stopped and noted. Her credit is SC-90442, balance EUR 186.50; it is used at the till by its number.")
+
+
+def refuse_refunds(office: BackOffice) -> None:
+    """Two refunds that have to wait."""
+    rng = office.rng
     office.user(
         "Next, CS-20461: K-40552 bought a stove Ember duo in March, order MW-688911, wants EUR 99.00 back because of the mail."
     )
