@@ -83,6 +83,6 @@ def test_a_wide_terminal_is_used_up_to_a_hundred_columns(shell: Shell) -> None:
 
 def test_defaults_and_limits_are_described_in_words() -> None:
     told = " ".join(read_help("replay").split())
-    assert "by commas. [default: raw,default]" in told
+    assert "comma-separated. [default: raw,default]" in told
     assert "[default: 1; 1 to 64]" in told
     assert _tidy_record("--by <str>", "Who. [default: extract; x>=0; required]") == ("--by", "Who. [default: extract]")

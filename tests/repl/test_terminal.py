@@ -132,13 +132,13 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_p
     with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
         chat.begin()
         chat.press("c")
-        chat.expect("Ctrl-C again, Ctrl-D or /quit leaves")
+        chat.expect("press Ctrl-C again or Ctrl-D, or type /quit, to leave")
         chat.ready()
         chat.send("hello")
         chat.expect("All right.")
         chat.ready()
         chat.press("c")  # Something was said since: this is a first time again.
-        chat.expect("Ctrl-C again, Ctrl-D or /quit leaves")
+        chat.expect("press Ctrl-C again or Ctrl-D, or type /quit, to leave")
         chat.ready()
         chat.press("c")
         chat.expect("continue with: refold chat --session")

@@ -77,7 +77,7 @@ def explain(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these settings.")] = None,
     preset: Preset = None,
     model: Model = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also the values that nobody has set.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also settings that are not set.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the settings that are set, and where each comes from.

@@ -46,10 +46,10 @@ LEGEND = (
     ("fits", "% of the requests within the window; valid: that a provider would accept"),
     ("breaks", "requests that changed what the provider had cached"),
     ("÷ raw", "the bill as a share of raw's, which sends everything"),
-    ("whole", "the same, and reading again what was copied later but no longer in view"),
+    ("whole", "the same, plus re-reading text that was copied later but no longer in view"),
     ("copied", "% of the text copied from older messages that was in view"),
     ("values", "% of the exact values used again that were in view"),
-    ("far", "the same, of values from more than 20 messages back"),
+    ("far", "the same, for values from more than 20 messages back"),
     ("found", "in view, or found by recall"),
 )
 # A suggested window has this share of the largest request, so that something has to be removed.
@@ -250,7 +250,9 @@ def replay(
     presets: Annotated[
         str,
         typer.Option(
-            "--presets", metavar="NAMES", help="Presets and baselines (raw, last-n, mask, chars, langchain), by commas."
+            "--presets",
+            metavar="NAMES",
+            help="Presets and baselines (raw, last-n, mask, chars, langchain), comma-separated.",
         ),
     ] = PRESETS,
     model: Model = None,

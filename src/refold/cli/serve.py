@@ -186,7 +186,7 @@ def mcp(
     session: Annotated[
         str,
         typer.Option(
-            "--session", "-s", metavar="SESSION", help="Session of calls that name none; also REFOLD_SESSION."
+            "--session", "-s", metavar="SESSION", help="Session for calls that name none; also REFOLD_SESSION."
         ),
     ] = "",
     workspace: Workspace = "",

@@ -91,7 +91,7 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
     if as_json:
         write_json([_describe_original(one) for one in stored])
         return
-    table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
+    table = make_table("#", "role", "tokens", "handle", "received", "says", numbers=("#", "tokens"), wide=("says",))
     for number, one in enumerate(stored):
         table.add_row(
             str(number),
@@ -180,7 +180,7 @@ def undo(
 
 @app.command()
 def redo(session: SessionOption = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
-    """Apply again what was undone last."""
+    """Redo what was undone last."""
     with open_workspace(workspace) as manager:
         _report_switched(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
 

@@ -381,7 +381,7 @@ def memory(
         page = manager.md_sync.read(chosen) if chosen else None
     if date is not None and page is None:
         known = tr("the newest are {dates}", dates=", ".join(dates[-5:])) if dates else tr("there are no pages yet")
-        raise FormatError("there is no page of {date}; {known}", date=date, known=known)
+        raise FormatError("there is no page for {date}; {known}", date=date, known=known)
     if as_json:
         write_json({"date": chosen, "dates": dates, "page": page})
     elif page is None:

@@ -191,9 +191,9 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
 
     described, own = running.described, running.beacon.url
     if running.needs_key:
-        return tr("it asks for a key, and no API key in the environment is one of its keys")
+        return tr("it requires a key, and no API key in the environment is one of its keys")
     if request.log:
-        return tr("--log is for a gateway of this run's own")
+        return tr("--log needs a gateway that is started for this run")
     if request.preset and request.preset != described.get("preset"):
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in request.upstreams.items():

@@ -192,7 +192,7 @@ def run_memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     if page:
         screen.show(page)
     elif dates:
-        screen.note("there is no page of {date}; the newest are {join}", date=date[:40], join=", ".join(dates[-5:]))
+        screen.note("there is no page for {date}; the newest are {join}", date=date[:40], join=", ".join(dates[-5:]))
     else:
         screen.note("no pages yet: each compression adds to the page of its day")
 

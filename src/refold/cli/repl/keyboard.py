@@ -39,10 +39,10 @@ class CommandName(NamedTuple):
 
 COMMAND_LIST = (
     CommandName("help", "", "this list"),
-    CommandName("context", "", "how full the context is, and of what"),
+    CommandName("context", "", "how full the context is, and what fills it"),
     CommandName("compact", "[instructions]", "compress now; optionally say what to keep"),
     CommandName("undo", "[id]", "undo the last compression, or one by its id"),
-    CommandName("redo", "", "apply again what was undone"),
+    CommandName("redo", "", "redo what was undone"),
     CommandName("pin", "HANDLE", "never compress this message"),
     CommandName("recall", "WORDS", "search everything that was said"),
     CommandName("expand", "HANDLE [offset]", "the exact original behind a handle"),

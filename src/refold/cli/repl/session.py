@@ -134,7 +134,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
             if was_interrupted:
                 return
             was_interrupted = True
-            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
+            screen.note("press Ctrl-C again or Ctrl-D, or type /quit, to leave")
         else:
             was_interrupted = False
             with hushed():

@@ -5,8 +5,11 @@ Above it are the two ways to start: connect an agent to this gateway, or import 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -52,26 +55,6 @@ _ON_ROW = (
 _COLUMNS = ("name", "model", "messages", "tokens", "folds", "saved", "changed")
 _NUMBERS = frozenset(("messages", "tokens", "folds", "saved", "changed"))
 ROWS_MAX = 50
-# The clients of docs/clients.md; {url} is this gateway's address.
-CLIENTS = {
-    "Claude Code": ("ANTHROPIC_BASE_URL={url} claude",),
-    "Codex": (
-        "codex -c model_provider=refold -c "
-        '\'model_providers.refold={{name="refold",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}\'',
-    ),
-    "opencode": (
-        "OPENCODE_CONFIG_CONTENT="
-        '\'{{"provider":{{"openai":{{"options":{{"baseURL":"{url}/v1"}}}},'
-        '"anthropic":{{"options":{{"baseURL":"{url}/v1"}}}}}}}}\' opencode',
-    ),
-    "Qwen Code": ("OPENAI_BASE_URL={url}/v1 qwen",),
-    "aider": ("OPENAI_API_BASE={url}/v1 aider", "ANTHROPIC_API_BASE={url} aider"),
-    "Python": (
-        'OpenAI(base_url="{url}/v1")',
-        'Anthropic(base_url="{url}")',
-    ),
-    "*": ("export OPENAI_BASE_URL={url}/v1", "export ANTHROPIC_BASE_URL={url}"),
-}
 
 
 async def show(query: str = "") -> None:
@@ -319,12 +302,20 @@ def count_held_back(application: Application) -> int:
     return int(sum(one or 0 for one in found))
 
 
+@cache
+def read_clients() -> dict[str, list[str]]:
+    """Return the lines to copy for each client of docs/clients.md; ``{url}`` is this gateway's address."""
+    clients: dict[str, list[str]] = json.loads((files("refold.web") / "static" / "clients.json").read_text("utf-8"))
+    return clients
+
+
 class ConnectPanel:
     """Lines to copy for each client, and a light that turns green after the first request."""
 
     def __init__(self) -> None:
         here = ui.context.client.request.base_url
         self.url = f"{here.scheme}://{here.netloc}"
+        self.clients = read_clients()
         with ui.element("section").classes("panel start-panel connect"):
             with ui.element("div").classes("row spread"):
                 heading(say("start.connect"), 2)
@@ -333,18 +324,18 @@ class ConnectPanel:
             text("p", say("start.connect_why"), "soft")
             with ui.element("label").classes("row client-choice"):
                 text("span", say("start.client"), "faint")
-                names = {name: say("start.any") if name == "*" else name for name in CLIENTS}
-                choice(names, next(iter(CLIENTS)), self._draw, "input small-choice")
+                names = {name: say("start.any") if name == "*" else name for name in self.clients}
+                choice(names, next(iter(self.clients)), self._draw, "input small-choice")
             self.lines = ui.element("div").classes("stack lines")
             self.held_back = text("p", "", "warning").props("role=status")
             self.held_back.set_visibility(False)
-        self._draw(next(iter(CLIENTS)))
+        self._draw(next(iter(self.clients)))
 
     def _draw(self, client: str) -> None:
         self.lines.clear()
         with self.lines:
-            for line in CLIENTS[client]:
-                draw_copyable(line.format(url=self.url))
+            for line in self.clients[client]:
+                draw_copyable(line.replace("{url}", self.url))
 
     def show(self, connection: tuple[str, float] | None) -> None:
         """Turn the light green after the first request; warn if requests could not be compressed."""
