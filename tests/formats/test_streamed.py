@@ -81,3 +81,10 @@ def test_no_event_breaks_a_reader(wire: str, given_events: list[dict[str, object
     for answer in (streamed, whole):
         json.dumps([answer.message, answer.usage, [(one.id, one.name, one.arguments) for one in answer.calls]])
         assert isinstance(answer.finish_reason, str)
+
+
+def test_text_that_begins_as_something_else_is_the_text_that_follows() -> None:
+    answer = BlockAnswer()
+    answer.add({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": 5}})
+    answer.add({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "five"}})
+    assert answer.message["content"] == [{"type": "text", "text": "five"}]

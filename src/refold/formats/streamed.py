@@ -176,7 +176,8 @@ class BlockAnswer(StreamedAnswer):
             block = self._blocks[at]
             if block.get("type") == "tool_use" and not written:
                 written = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            added = {name: (block.get(name) or "") + text for name, text in zip(_PIECES, texts, strict=False) if text}
+            begun = {name: block[name] for name in _PIECES if isinstance(block.get(name), str)}
+            added = {name: begun.get(name, "") + text for name, text in zip(_PIECES, texts, strict=False) if text}
             yield {**block, **added}, written
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
