@@ -140,7 +140,7 @@ def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pyt
     run_import([str(write_rows(folder / "log.jsonl", rows))], None, ".", as_json=False)
     told = capsys.readouterr()
     assert "imported 's2': 1 message" in told.out
-    assert "there is a session 's0' already" in told.err
+    assert "session 's0' already exists" in told.err
 
 
 def test_imported_sessions_are_listed_by_their_agent_and_first_words(
@@ -185,7 +185,7 @@ def test_the_complete_file_of_a_session_that_was_imported_from_a_truncated_copy_
     with ContextCompressionManager(workspace_path=".") as manager:
         assert manager.ledger.read_session("s-9").messages == 4
         assert not manager.verify()
-    with pytest.raises(FormatError, match="there is a session 's-9' already"):
+    with pytest.raises(FormatError, match="session 's-9' already exists"):
         run_import([str(folder / "s-9.jsonl")], None, ".", as_json=False)
 
 

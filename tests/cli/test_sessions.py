@@ -257,7 +257,7 @@ def test_export_and_import_move_a_session_byte_for_byte(stored: Shell) -> None:
     assert json.loads(stored.refold("export", "-s", "s1", "-w", "other").out)["edits"][0]["edit"]
     again = stored.refold("import", "s1.json", "-w", "other")
     assert again.code == 4
-    assert "there is a session 's1' already" in again.err
+    assert "session 's1' already exists" in again.err
     assert stored.refold("import", "-", "--as", "copy", stdin=piped.out).code == 0
     assert stored.refold("undo", "-s", "copy").code == 0
 

@@ -235,8 +235,8 @@ class LedgerFile:
             if stale and not self.beside("-wal").exists() and self.path.stat().st_size:
                 self.beside("-lost").touch(mode=0o600)
                 _log.warning(
-                    "%s: the write-ahead log is missing, though a process ended while it was in use; its newest "
-                    "changes may be lost. 'refold verify' reports it until 'refold verify --repair' confirms it",
+                    "%s: the write-ahead log is missing, although a process was using it when it ended: the newest "
+                    "changes may be lost. 'refold verify' reports this until 'refold verify --repair' confirms it",
                     self.path,
                 )
             for marker in stale:
@@ -403,7 +403,6 @@ def _watch_process() -> None:
     def close_all() -> None:
         for file in list(_FILES):
             with contextlib.suppress(LedgerError):
-                file.close_idle()
                 file.close()
 
     if hasattr(os, "register_at_fork"):
@@ -429,11 +428,10 @@ def transaction(connection: apsw.Connection, begin: str = "") -> Iterator[None]:
 def read_version(connection: apsw.Connection, where: str, newest: int) -> int:
     """Return the schema version of a file, 0 for an empty one; LedgerError if it is too new or not a ledger."""
     # One statement, so one snapshot: another process may be creating the tables right now.
-    row = connection.execute(
+    version, application, tables = connection.execute(
         "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
         "FROM pragma_user_version, pragma_application_id"
-    ).fetchone()
-    version, application, tables = map(int, row or (0, 0, 0))
+    ).get
     if application != APPLICATION_ID and (application or version or tables):
         raise LedgerError("{where} is a database of another program, not a ledger; choose another file", where=where)
     return check_version(version, newest, where)

@@ -214,7 +214,7 @@ class Keeper:
         """Return the current session: from memory if it is unchanged, else from the ledger."""
         counter = self.find_counter(row)
         session = slot.session
-        if session is not None and session.is_current(row) and _counts_alike(session.counter, counter):
+        if session is not None and session.is_current(row) and session.counter.is_like(counter):
             session.row, session.counter = row, counter
         else:
             # The set of unsent messages survives reloading the session.
@@ -353,7 +353,3 @@ class Keeper:
     def warn(self, session_id: str, problem: str) -> None:
         """Report a side failure to the listeners, without logging it."""
         self.listeners.tell(Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock()))
-
-
-def _counts_alike(one: Counter, other: Counter) -> bool:
-    return one.name == other.name and getattr(one, "image_rule", None) == getattr(other, "image_rule", None)

@@ -11,6 +11,7 @@ indexed again.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -170,7 +171,7 @@ class RecallIndex:
         row: SessionRow,
         messages_max: int | None = None,
         *,
-        pause: Callable[[], None] | None = None,
+        pause_s: float = 0.0,
     ) -> CaughtUp:
         """Index what came since the last time, about ``messages_max`` at most, pausing after each message: O(new)."""
         form = format_of(row)
@@ -189,8 +190,8 @@ class RecallIndex:
             for stored in messages:
                 original = read_original(stored, form)
                 pieces.append((original, _collect(original)))
-                if pause is not None:
-                    pause()
+                if pause_s:
+                    time.sleep(pause_s)
             with self.file.write() as db:
                 now = find_mark(db, row.id)
                 if now is None:

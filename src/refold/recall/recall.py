@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -35,7 +34,8 @@ SESSIONS_MAX = 200
 # The size of one slice of upkeep.
 SLICE_MESSAGES = 1_000
 SLICE_VECTORS = 512
-# The pause between two messages that are indexed in the background.
+# The pause between two messages that are indexed in the background: without it, an event loop in another thread would
+# get its turn only every five milliseconds.
 PAUSE_S = 0.0005
 VECTORS_PER_QUERY = 5_000
 
@@ -171,9 +171,9 @@ class Recall:
         )
 
     def _refresh(self, session: SessionRow, messages_max: int | None = None) -> CaughtUp:
-        """Index what is new. With a limit on the messages, other threads run in between."""
-        pause = None if messages_max is None else _yield_to_others
-        done = self.index.catch_up(self.ledger, session, messages_max, pause=pause)
+        """Index what is new; with a limit on the messages, as background work that lets other threads run."""
+        pause_s = 0.0 if messages_max is None else PAUSE_S
+        done = self.index.catch_up(self.ledger, session, messages_max, pause_s=pause_s)
         if done.is_done and done.mark.edits_version != session.edits_version:
             # Another replica, which has a separate index, may have forgotten messages: remove their words here too.
             gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
@@ -281,11 +281,6 @@ class Recall:
                 self.index.purge_session(session_id)  # Deleted elsewhere.
             raise SessionNotFound(session_id)
         return row
-
-
-def _yield_to_others() -> None:
-    """Let other threads run: otherwise a waiting event loop would get its turn only every five milliseconds."""
-    time.sleep(PAUSE_S)
 
 
 def _check_query(query: object, limit: object, tokens_max: object) -> None:

@@ -71,11 +71,6 @@ def _stem(word: str) -> str:
     return _cut_end(word)
 
 
-def list_forms(stemmed: str) -> tuple[str, ...]:
-    """Return the irregular forms of a stem."""
-    return _FORMS.get(stemmed, ())
-
-
 def _cut_end(word: str) -> str:
     word = _cut_plural(word)
     for ending in ("ing", "ed"):
@@ -103,6 +98,7 @@ def _cut_plural(word: str) -> str:
 # or proved useful: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
 _TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
 FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
+# The irregular forms of each stem.
 _FORMS: dict[str, tuple[str, ...]] = {}
 for _form in _IRREGULAR:
     _FORMS[stem(_form)] = (*_FORMS.get(stem(_form), ()), _form)
@@ -267,7 +263,9 @@ class WordSieve:
         self.wanted = frozenset(words)
         self._wants_dates = any(word[0] == "@" for word in self.wanted)
         # Every form of a word begins with its stem, except for the last letters and for irregular forms.
-        heads = {form[: max(2, min(len(form) - 2, 5))] for word in self.wanted for form in (word, *list_forms(word))}
+        heads = {
+            form[: max(2, min(len(form) - 2, 5))] for word in self.wanted for form in (word, *_FORMS.get(word, ()))
+        }
         # Marks that are left out of a word may be in its head.
         self._head = re.compile("|".join(("[,'\\\\]", *map(re.escape, sorted(heads)))), re.I)
         self._known: dict[str, frozenset[str]] = {}

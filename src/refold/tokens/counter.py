@@ -54,6 +54,10 @@ class Counter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    def is_like(self, other: Counter) -> bool:
+        """Return whether another counter gives the same counts."""
+        return (self.name, self.image_rule) == (other.name, other.image_rule)
+
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, read as ordinary text throughout."""
         return self._count(text)
