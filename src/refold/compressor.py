@@ -21,8 +21,9 @@ from refold.llm.port import Completes
 from refold.stages.extract.layout import CLOSING, neutralise
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.ground import Ground
-from refold.stages.prompts import write_archive_prompt, write_facts_prompt
-from refold.stages.summarise import Answer, find_rejection
+from refold.stages.prompts import Question, write_archive_prompt, write_facts_prompt
+from refold.stages.stage import Reply
+from refold.stages.summarise import find_rejection
 from refold.stages.verify import find_wrong, verify_words
 from refold.stages.voices import Voices
 from refold.tokens import TokenCounter
@@ -127,8 +128,8 @@ class ContextCompressor:
             return ""
         text = str(answer.content or "").strip()
         reason = getattr(answer, "finish_reason", "stop")
-        asked = Answer(text, reason if isinstance(reason, str) else "stop", prompt, prompt.partition("\n\n")[0])
-        if text and (wrong := find_rejection(asked)):
+        reply = Reply(text, reason if isinstance(reason, str) else "stop")
+        if text and (wrong := find_rejection(reply, Question(prompt, prompt.partition("\n\n")[0]))):
             self.last_error = wrong
             return ""
         if len(text) > max(chars_max, ANSWER_CHARS_MIN):

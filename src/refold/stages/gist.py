@@ -10,6 +10,7 @@ import json
 import re
 from collections import deque
 from dataclasses import dataclass
+from typing import NoReturn
 
 from refold.conversation.message import Part
 from refold.conversation.reason import Language, count_things
@@ -98,13 +99,14 @@ def read_json(text: str, *, keep_numbers: bool = False) -> object | None:
     """Return the value that a text is as JSON, numbers as text if asked; None if it is not JSON, or too deep."""
     number = str if keep_numbers else None
     try:
-        parsed: object = json.loads(text, parse_constant=_refuse_constant, parse_float=number, parse_int=number)
+        parsed: object = json.loads(text, parse_constant=refuse_constant, parse_float=number, parse_int=number)
     except (ValueError, RecursionError):
         return None
     return parsed
 
 
-def _refuse_constant(name: str) -> object:
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities, which Python's parser accepts."""
     raise ValueError(f"{name} is not JSON")
 
 

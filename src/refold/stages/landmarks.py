@@ -155,7 +155,8 @@ def names_shell(tool: str) -> bool:
 
 def looks_like_log(text: str) -> bool:
     """Tell whether a text is the output of a command, a test run or a log, judged by its beginning and its end."""
-    sample = _sample(text)
+    half = _SAMPLE_CHARS // 2
+    sample = text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
     lines = [line[:300] for line in sample.split("\n") if line.strip()]
     logged = sum(1 for line in lines if _LOG_LINE.match(line))
     if lines and logged >= _LOG_SHARE * len(lines):
@@ -163,11 +164,6 @@ def looks_like_log(text: str) -> bool:
     # A run's own signs settle it, unless much of what was printed is a program's source.
     code = sum(1 for line in lines if _CODE_LINE.match(line))
     return _RUN_SIGN.search(sample) is not None and code <= _CODE_SHARE * len(lines)
-
-
-def _sample(text: str) -> str:
-    half = _SAMPLE_CHARS // 2
-    return text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
 
 
 def find_landmarks(text: str, start: int, stop: int, *, is_log: bool) -> list[Landmark]:

@@ -95,11 +95,7 @@ class Offload:
 
 def offload_path(folder: str, message: Message, part: int) -> str:
     """Return where a part of a message goes, relative to the workspace."""
-    return f"{folder}/{_file_name(message, part)}"
-
-
-def _file_name(message: Message, part: int) -> str:
-    return f"{message.digest[:_DIGITS]}{'' if len(message.parts) == 1 else f'-{part}'}.txt"
+    return f"{folder}/{message.digest[:_DIGITS]}{'' if len(message.parts) == 1 else f'-{part}'}.txt"
 
 
 def offloaded_path(edit: Edit) -> str | None:
@@ -124,8 +120,8 @@ def files_of(edits: Iterable[Edit], messages: Sequence[Message]) -> list[Offload
         message = by_id.get(edit.covers[0])
         if path is None or message is None or edit.part is None:
             continue
-        folder, _, name = path.rpartition("/")
-        if name != _file_name(message, edit.part) or not _FOLDER.fullmatch(folder):
+        folder = path.rpartition("/")[0]
+        if path != offload_path(folder, message, edit.part) or not _FOLDER.fullmatch(folder):
             raise LawBroken("L5", f"an offload edit names {json.dumps(path)}, which is not the file of its message")
         files.setdefault(path, OffloadFile(path, message.parts[edit.part].text))
     return list(files.values())

@@ -109,16 +109,9 @@ class SummaryRequest:
         if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
             return ModelWords(failure=because.ANSWER_HUGE(chars=len(reply.text)))
         words, listed = split_facts(clean_words(reply.text, self.opening), demands)
+        size, source_size = count(words), sum(item.tokens for item in source.items)
         rejection = find_rejection(
-            Answer(
-                text=words,
-                finish_reason=reply.finish_reason,
-                prompt=question.prompt,
-                demands=question.demands,
-                tokens=count(words),
-                source_tokens=sum(item.tokens for item in source.items),
-                headings=headings,
-            )
+            replace(reply, text=words), question, tokens=size, source_tokens=source_size, headings=headings
         )
         if rejection:
             return ModelWords(failure=rejection)
@@ -162,15 +155,14 @@ def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
     return "\n".join(lines[:at]).strip(), lines[at + 1 :]
 
 
-def read_facts(lines: list[str], ground: Ground, voices: Voices | None = None) -> tuple[Fact, ...]:
+def read_facts(lines: list[str], ground: Ground, voices: Voices) -> tuple[Fact, ...]:
     """Return the facts that their source bears out, each with its kind."""
     facts: dict[str, Fact] = {}
     for line in lines:
         text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
         kind, text = _read_kind(text)
-        if voices is not None and voices.is_borrowed(text, is_attributed=kind != "key"):
-            continue
-        if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and find_wrong(text, ground) is None:
+        is_wrong = voices.is_borrowed(text, is_attributed=kind != "key") or find_wrong(text, ground)
+        if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and not is_wrong:
             facts.setdefault(text, Fact(kind, text))
     return tuple(facts.values())[:FACTS_MAX]
 
@@ -224,24 +216,13 @@ _DATA = lazy_regex(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
 _WORD = lazy_regex(r"\w{2}|[\u3400-\u9fff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A model's answer and the requirements for it. It must use some of ``headings``."""
-
-    text: str
-    finish_reason: str = "stop"
-    prompt: str = ""
-    demands: str = ""
-    tokens: int = 0
-    source_tokens: int = 0
-    headings: Sequence[str] = ()
-
-
-def find_rejection(answer: Answer) -> Reason:
-    """Return why an answer cannot be a summary; no reason if it can."""
-    if reason := _REASONS.get(answer.finish_reason):
+def find_rejection(
+    reply: Reply, question: Question, *, tokens: int = 0, source_tokens: int = 0, headings: Sequence[str] = ()
+) -> Reason:
+    """Return why a reply cannot be a summary; no reason if it can. It must use some of ``headings``."""
+    if reason := _REASONS.get(reply.finish_reason):
         return reason
-    text = answer.text.strip()
+    text = reply.text.strip()
     if not _WORD.search(text):
         return because.ANSWER_EMPTY()
     if _CALL.match(text):
@@ -250,23 +231,23 @@ def find_rejection(answer: Answer) -> Reason:
         return because.ANSWER_IS_PAGE()
     if _REFUSAL.match(text) and len(text) <= REFUSAL_CHARS_MAX:
         return because.ANSWER_REFUSES()
-    if is_echo(text, answer.prompt, answer.demands):
+    if is_echo(text, question):
         return because.ANSWER_ECHOES()
-    if answer.source_tokens and answer.tokens > answer.source_tokens * SIZE_SHARE_MAX:
-        return because.ANSWER_LONG(tokens=answer.tokens, source=answer.source_tokens)
-    if answer.headings and _count_headings(text, answer.headings) < min(HEADINGS_MIN, len(answer.headings)):
+    if source_tokens and tokens > source_tokens * SIZE_SHARE_MAX:
+        return because.ANSWER_LONG(tokens=tokens, source=source_tokens)
+    if _count_headings(text, headings) < min(HEADINGS_MIN, len(headings)):
         return because.ANSWER_BARE()
     if _DATA.match(text):
         return because.ANSWER_IS_DATA()
     return NO_REASON
 
 
-def is_echo(text: str, prompt: str, demands: str) -> bool:
+def is_echo(text: str, question: Question) -> bool:
     """Tell whether an answer is the question again, or a long piece of it."""
-    opening = " ".join(demands.split())[:ECHO_CHARS]
+    opening = " ".join(question.demands.split())[:ECHO_CHARS]
     if len(opening) >= ECHO_CHARS // 2 and opening in " ".join(text[:20_000].split()):
         return True
-    return len(text) >= COPIED_CHARS and bool(prompt) and text in prompt
+    return len(text) >= COPIED_CHARS and text in question.prompt
 
 
 def _count_headings(text: str, headings: Sequence[str]) -> int:

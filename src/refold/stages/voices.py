@@ -1,4 +1,4 @@
-"""Who said what: a summary must not pass a tool's words off as a person's.
+"""The speakers of a source: a summary must not pass a tool's words off as a person's.
 
 A quotation (``U>``, ``A>``) counts only if its speaker said it. A line that states a wish, a rule or a decision, by its
 words, label or section, is dropped if it repeats a run of words that only a tool returned, however lines are broken,

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 from json.encoder import encode_basestring
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+
+from refold.stages.gist import refuse_constant
 
 # Values are plain: dict, list, str, Num, True, False, None.
 Value = Any
@@ -34,12 +36,8 @@ def _read_pairs(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     return made
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_read_pairs, parse_int=Num, parse_float=Num, parse_constant=_refuse_constant
+    object_pairs_hook=_read_pairs, parse_int=Num, parse_float=Num, parse_constant=refuse_constant
 )
 
 

@@ -2,10 +2,10 @@
 
 ``name`` is a column, ``a.b`` a field of a nested object, ``name=value`` a constant, ``name:text`` strings that may look
 like numbers, ``name[...]`` a list of rows, ``name{...}`` rows by key. ``name=@key`` is the key of the row,
-``name="https://x/"+@login+"/repos"`` is built from another column, and a final ``+`` means that the cell follows.
-A list of records inside a cell is written ``[cell,cell;cell,cell]``. A row that does not follow the columns is JSON
-after ``!``, a cell that does not follow its column JSON after ``=``. Frequent strings are written ``&1``, ``&2``, … and
-defined once. Reading is the exact inverse and strict: anything else raises ValueError or IndexError.
+``name="https://x/"+@login+"/repos"`` is built from another column, and the cells of ``name="https://x/"+`` continue
+that address. A list of records inside a cell is written ``[cell,cell;cell,cell]``. A row that does not follow the
+columns is JSON after ``!``, a cell that does not follow its column JSON after ``=``. Frequent strings are written
+``&1``, ``&2``, … and defined once. Reading is the exact inverse and strict: anything else raises ValueError or IndexError.
 """
 
 from __future__ import annotations
