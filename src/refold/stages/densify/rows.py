@@ -5,7 +5,8 @@ like numbers, ``name[...]`` a list of rows, ``name{...}`` rows by key. ``name=@k
 ``name="https://x/"+@login+"/repos"`` is built from another column, and the cells of ``name="https://x/"+`` continue
 that address. A list of records inside a cell is written ``[cell,cell;cell,cell]``. A row that does not follow the
 columns is JSON after ``!``, a cell that does not follow its column JSON after ``=``. Frequent strings are written
-``&1``, ``&2``, … and defined once. Reading is the exact inverse and strict: anything else raises ValueError or IndexError.
+``&1``, ``&2``, … and defined once. Reading is the exact inverse and strict: anything else raises ValueError or
+IndexError.
 """
 
 from __future__ import annotations
