@@ -37,7 +37,6 @@ from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
 if TYPE_CHECKING:
-    from refold.agent.models import Chosen
     from refold.server.api.interface import Access
     from refold.server.app import Application
 
