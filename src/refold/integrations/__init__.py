@@ -1,7 +1,7 @@
 """Integrations: refold inside other clients and frameworks. Each module is imported only when it is used.
 
-Here is what adapters share: which session a request belongs to, requests that a hook passes on, and objects with fitted
-methods.
+This module has what adapters share: the session of a request, hooks that pass requests on, and objects whose methods
+fit their requests.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Adapter:
 
 
 class MiddlewareAdapter(Adapter, ABC):
-    """Fits requests that a framework's hook gets, with their ``messages``, and passes on to a handler."""
+    """Fits the requests that a framework passes to a hook, and passes them on to a handler."""
 
     @abstractmethod
     def read_request(self, request: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class MethodAdapter(Adapter, ABC):
     model: ClassVar[str] = "model"
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:  # noqa: ARG002 - for subclasses
-        """Return the session of a call; None for one that is no part of a conversation."""
+        """Return the session of a call; None if the call is not part of a conversation."""
         return self.session_for()
 
     def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class MethodAdapter(Adapter, ABC):
         takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
         def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            # An argument that is None is as good as absent for a method that does not take it.
+            # Leave out arguments that are None and that the method does not accept.
             known = {
                 name: one
                 for name, one in options.items()

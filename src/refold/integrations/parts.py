@@ -2,8 +2,8 @@
 
 Each part is exchanged as a block: ``text``, ``thinking`` (with ``signature``), ``image_url``, ``call`` (``id``,
 ``name`` and ``arguments`` as JSON), ``result`` (``id``, ``content`` and perhaps the tool's ``name``), or ``part``, the
-framework's own form of anything else, which nobody reads or changes. A framework's codec is a table of its kinds of
-parts; this module makes chat messages of them and takes them back.
+framework's own form of anything else, which is passed through unchanged. A framework's codec is a table of its kinds of
+parts; this module converts them to chat messages and back.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from refold.formats import MessageSource
 from refold.formats.intake import to_plain
 
 Block = dict[str, Any]
-# What comes from a message of the caller. A fold and what it restores come from our record of others.
+# Sources that are the caller's own messages. Folds and restored messages come from our ledger.
 _OWN = frozenset(("whole", "shortened", "extended"))
 _ROLES = frozenset(("system", "user", "assistant", "tool"))
 _SAME_ROLES = {"model": "assistant", "chatbot": "assistant", "developer": "system", "function": "tool"}
-# What a field is where a part has nothing there.
+# Default values of missing fields.
 _EMPTY = {"arguments": "{}", "text": "", "content": ""}
 # The field of a block that a compression changes.
 _CHANGED = {"call": ("arguments", "json"), "result": ("content",)}
@@ -72,8 +72,8 @@ class PartKind:
     """One kind of part: the type of its block, the class of such parts, and where they have the block's fields.
 
     A part is of this kind if it is of that class, has the values ``fixed`` and has the first of the fields. Without a
-    class, the codec's ``dump`` and ``load`` stand between a part and its fields; of several classes, a new part has the
-    first. A picture has its address (``url``), or its ``data`` and ``media_type``; the arguments of a call are an
+    class, the codec's ``dump`` and ``load`` convert between a part and its fields; of several classes, a new part
+    has the first. A picture has its address (``url``), or its ``data`` and ``media_type``; the arguments of a call are an
     object (``arguments``) or a text (``json``). All paths begin ``at`` one place. ``of`` is the field of a message that
     holds such parts, where there are several.
     """
@@ -162,7 +162,7 @@ class PartsCodec:
     holders: ClassVar[Mapping[str, type]] = {}
     # Reads and writes parts where they are types that Pydantic knows.
     parts: ClassVar[TypeAdapter[Any] | None] = None
-    # Ids that begin so were made up by the framework, after the answer was stored: they never count.
+    # Ids with this prefix were invented by the framework after the answer was stored, so they are ignored.
     made_ids: ClassVar[str] = ""
 
     def open(self, message: Any) -> tuple[str, Sequence[Any]]:
@@ -441,7 +441,7 @@ def _write_json(value: Any, empty: str) -> Any:
 
 
 def _read_object(text: str) -> Block:
-    """Return the object that a call's arguments say; a model may also have written something else."""
+    """Return a call's arguments as an object, even if the model wrote something else."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):

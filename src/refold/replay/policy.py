@@ -4,10 +4,10 @@ A policy sees each message once, in order, and prepares a context whenever the a
 persist: a session has one view, which grows.
 
 Baselines are other ways to fill a window, for comparison in the same run. They are measured, never offered as presets.
-Four are simple on purpose: nothing, the newest that fits, masking, cutting by characters. Peers are other people's
-compressors: each receives the new messages of each request in the OpenAI chat format and returns what it would send.
-It counts with our counter and asks our stand-in for summaries, so that only its decisions differ. ``benchmarks/peers``
-runs more of them, each in a separate environment.
+Four are simple on purpose: send everything, the newest that fits, masking, cutting by characters. Peers are other
+people's compressors: each receives the new messages of each request in the OpenAI chat format and returns what it would
+send. It counts with our counter and asks our stand-in for summaries, so that only its decisions differ.
+``benchmarks/peers`` runs more of them, each in a separate environment.
 """
 
 from __future__ import annotations

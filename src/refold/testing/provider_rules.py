@@ -112,7 +112,7 @@ def _match_anthropic_results(number: int, blocks: list[Any], results: list[str],
 
 
 def _merge_turns(messages: Sequence[Any]) -> list[tuple[str, list[Any]]]:
-    """Join neighbours of one role, as the provider does before it looks."""
+    """Merge adjacent messages of the same role, as the provider does before checking."""
     turns: list[tuple[str, list[Any]]] = []
     for message in messages:
         content = message.get("content")

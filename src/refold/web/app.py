@@ -1,9 +1,8 @@
 """The page as an ASGI application under ``/ui``: access, signing in, and loading the framework on first use.
 
-Without keys, everybody on this machine may open the page; otherwise a key is needed. A request from another site is
-refused, whatever it carries, and so is a websocket. The framework is loaded in a thread when the page is first opened:
-a gateway whose page nobody opens never loads it. It exists once per process. Every response forbids the browser to
-load anything from outside.
+Without keys, everybody on this machine may open the page; otherwise a key is needed. Requests and websockets from
+other sites are always refused. The framework is loaded in a thread when the page is first opened, and exists once per
+process. Every response forbids the browser to load anything from outside.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ stop it. Messages are stored in the ledger first; ``Live`` holds only what is st
 elements of the page: tabs poll ``ChatRoom.version``.
 
 The operator can use every model that the settings and the environment name. A tenant can use only those that the
-gateway holds a key for and those on this machine, so that nobody spends a key that is not theirs. No text contains a
+gateway holds a key for and those on this machine, so that tenants cannot spend the operator's keys. No text contains a
 key.
 """
 

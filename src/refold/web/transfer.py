@@ -152,7 +152,7 @@ def import_files(access: Access, folder: Path, job: FileImport) -> None:
 
 
 def _name_file(path: str, why: str) -> str:
-    """Return a problem of a file under the name that the reader knows it by; the path here is ours."""
+    """Return a file's problem under the file's own name; ``path`` is in our temporary folder."""
     name = Path(path).name
     problem = why.replace(path, name)
     return problem if name in problem else f"{name}: {problem}"
