@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.agent.models import Chosen, make_from_endpoint
+from refold.agent.models import Chosen
 from refold.errors import ConfigError
-from refold.llm.choose import Endpoint
+from refold.llm.choose import Endpoint, make_client
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
 from refold.web.room import ChatRoom, Rooms, is_repeating
 
@@ -42,8 +42,8 @@ async def room(tmp_path: Path) -> AsyncIterator[tuple[ChatRoom, ContextCompressi
 
 def choose(provider: ScriptedProvider, model: str = "gpt-5") -> Chosen:
     if model.startswith("claude"):
-        return Chosen(make_from_endpoint(Endpoint(model, "anthropic", provider.anthropic_url, "k")), "asked for")
-    return Chosen(make_from_endpoint(Endpoint(model, "openai", provider.openai_url, "k")), "asked for")
+        return Chosen(make_client(Endpoint(model, "anthropic", provider.anthropic_url, "k")), "asked for")
+    return Chosen(make_client(Endpoint(model, "openai", provider.openai_url, "k")), "asked for")
 
 
 async def finish(room: ChatRoom) -> None:

@@ -72,8 +72,8 @@ class PartKind:
     """One kind of part: the type of its block, the class of such parts, and where they have the block's fields.
 
     A part is of this kind if it is of that class, has the values ``fixed`` and has the first of the fields. Without a
-    class, the codec's ``dump`` and ``load`` convert between a part and its fields; of several classes, a new part
-    has the first. A picture has its address (``url``), or its ``data`` and ``media_type``; the arguments of a call are an
+    class, the codec's ``dump`` and ``load`` convert between a part and its fields; of several classes, a new part has
+    the first. A picture has its address (``url``), or its ``data`` and ``media_type``; the arguments of a call are an
     object (``arguments``) or a text (``json``). All paths begin ``at`` one place. ``of`` is the field of a message that
     holds such parts, where there are several.
     """
