@@ -22,7 +22,7 @@ from refold.config import CompressionConfig
 from refold.manager import ContextCompressionManager
 from refold.server.app import Application
 from refold.server.serve import BackgroundServer
-from refold.server.settings import GatewaySettings, choose_summariser, without_arrival
+from refold.server.settings import GatewaySettings, choose_summariser, settle_arrival
 from refold.testing import ScriptedProvider
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
@@ -78,7 +78,7 @@ def start_rig(
             settings or {}
         )
         chosen = CompressionConfig(**(config or {}))
-        chosen = choose_summariser(without_arrival(chosen), gateway)
+        chosen = choose_summariser(settle_arrival(chosen), gateway)
         manager = ContextCompressionManager(chosen, workspace, ledger=ledger)
         application = Application(manager, gateway)
         with (

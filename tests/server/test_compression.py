@@ -10,7 +10,7 @@ import pytest
 from refold.config import CompressionConfig
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
-from refold.server.settings import without_arrival
+from refold.server.settings import settle_arrival
 from refold.testing import ScriptedUsage, say
 from tests.effort import each_once, first_of
 from tests.laws.test_growth import convert, grow_session
@@ -180,7 +180,7 @@ def test_tool_results_are_not_shortened_on_arrival(start):
 def test_arrival_stages_are_left_out_of_the_ladder_and_the_rest_stays():
     config = CompressionConfig()
     assert config.arrival_stages()
-    plain = without_arrival(config)
+    plain = settle_arrival(config)
     assert plain.arrival_stages() == []
     assert {"mask", "fold"} <= set(plain.ladder)
 

@@ -214,14 +214,6 @@ def _check_setting(name: str, value: object, texts: Texts) -> str:
 
 
 _SUMMARY_CHARS = 4_000
-_LABELS = {
-    "maxTurns": "最大轮数",
-    "keepRecent": "保留最近轮数",
-    "maxToolOutput": "工具输出字符上限",
-    "summaryMaxChars": "摘要字符上限",
-    "autoCompress": "自动压缩",
-    "importanceThreshold": "重要性阈值",
-}
 
 
 @cache
@@ -257,11 +249,8 @@ class Texts:
         return "\n".join(lines)
 
     def _list(self, settings: Mapping[str, object]) -> str:
-        if self.language == "en":
-            return ", ".join(f"{name} {_show(value)}" for name, value in settings.items())
-        words = {True: "开启", False: "关闭"}
-        shown = {name: words[one] if isinstance(one, bool) else _show(one) for name, one in settings.items()}
-        return "，".join(f"{_LABELS[name]} {one}" for name, one in shown.items())
+        shown = {name: self(_show(one)) if isinstance(one, bool) else _show(one) for name, one in settings.items()}
+        return ("，" if self.language == "zh" else ", ").join(f"{self(name)} {one}" for name, one in shown.items())
 
     def settings(self, values: Mapping[str, object]) -> str:
         return "\n".join([self("settings"), *(f"{name}: {_show(value)}" for name, value in values.items())])

@@ -262,12 +262,12 @@ def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[st
     return variables
 
 
-def settle_arrival(config: CompressionConfig, *, is_on: bool) -> CompressionConfig:
-    """Return the settings with long tool results cut on arrival, or with no stage that renders on arrival."""
-    return config.cut_on_arrival() if is_on else without_arrival(config)
+def settle_arrival(config: CompressionConfig, *, is_on: bool = False) -> CompressionConfig:
+    """Return the settings with long tool results cut on arrival, or with no stage that shortens on arrival.
 
-
-def without_arrival(config: CompressionConfig) -> CompressionConfig:
-    """Return the settings without stages that shorten on arrival: an agent could not get the rest of a result back."""
+    Without ``is_on`` nothing is shortened on arrival: an agent could not get the rest of a result back.
+    """
+    if is_on:
+        return config.cut_on_arrival()
     kept = [name for name in config.ladder if not acts_on_arrival(getattr(config, block_of(name)))]
     return config.replace(ladder=kept) if len(kept) < len(config.ladder) else config
