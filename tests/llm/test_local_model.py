@@ -10,8 +10,8 @@ from refold.errors import ContextOverflow
 from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatReply, ChatRequest
-from refold.llm.summariser import answer_sync
 from refold.stages.stage import Ask
+from tests.llm.asking import answer_sync
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 

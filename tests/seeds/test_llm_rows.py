@@ -16,9 +16,10 @@ from refold.llm.choose import Endpoint, choose_model, read_own
 from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import Model
-from refold.llm.summariser import answer_async, answer_sync
+from refold.llm.summariser import answer_async
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedProvider, fail, hang
+from tests.llm.asking import answer_sync
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from copy import copy
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
@@ -109,22 +109,16 @@ class Summariser:
         chosen = self.choose(ask)
         if chosen.model is None:
             return Reply(error=chosen.note, finish_reason="error")
-        return await answer_async(ask, chosen.model, limits=self._limits, redact=self._redact)
+        redact = redact_text if self.is_masking else None
+        return await answer_async(ask, chosen.model, limits=self._limits, redact=redact)
 
     def answer_now(self, ask: Ask) -> Reply:
         """Return the reply like ``answer``, for callers that do not await."""
-        chosen = self.choose(ask)
-        if chosen.model is None:
-            return Reply(error=chosen.note, finish_reason="error")
-        return answer_sync(ask, chosen.model, limits=self._limits, redact=self._redact)
+        return wait_for_reply(self.answer(ask), self.timeout_s)
 
     @property
     def _limits(self) -> RetryLimits:
         return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
-
-    @property
-    def _redact(self) -> Redact | None:
-        return redact_text if self.is_masking else None
 
 
 class AskedModel:
@@ -198,20 +192,13 @@ async def answer_async(
     return Reply(_THINKING.sub("", completion.content, count=1).strip(), completion.finish_reason)
 
 
-def answer_sync(
-    ask: Ask, model: Model | Completes, *, limits: RetryLimits = LIMITS, redact: Redact | None = redact_text
-) -> Reply:
-    """Ask like ``answer_async``, for callers without an event loop and for those inside one that cannot await."""
+def wait_for_reply(asked: Coroutine[Any, Any, Reply], timeout_s: float) -> Reply:
+    """Run a coroutine for callers without an event loop and for those inside one that cannot await."""
     replies: list[Reply] = []
-
-    def run() -> None:
-        asked = answer_async(ask, model, limits=limits, redact=redact)
-        replies.append(asyncio.run(asked))
-
     # In its own thread: the caller may be inside a running loop, and a blocked model can be abandoned.
-    worker = threading.Thread(target=run, name="refold-answer", daemon=True)
+    worker = threading.Thread(target=lambda: replies.append(asyncio.run(asked)), name="refold-answer", daemon=True)
     worker.start()
-    worker.join(limits.timeout_s + GRACE_S)
+    worker.join(timeout_s + GRACE_S)
     if replies:
         return replies[0]
-    return Reply(error=because.ANSWER_LATE(seconds=limits.timeout_s), finish_reason="error")
+    return Reply(error=because.ANSWER_LATE(seconds=timeout_s), finish_reason="error")
