@@ -14,9 +14,9 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from refold.errors import ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
@@ -71,9 +71,9 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
         )
     # The rest: an error inside a stream that began with 200, or an exception of a custom client.
     texts = " ".join([str(error), *_list_texts(body)])
-    overflow = find_overflow(texts)
+    overflow = find_overflow(texts, source=source, message=message)
     if overflow is not None:
-        return _make_overflow(source, message, overflow)
+        return overflow
     if _WAIT.search(texts):
         return RateLimited(
             "{source} asks to wait: {message}", source=source, message=message, retry_after_s=_find_pause(texts, {})
@@ -99,10 +99,10 @@ def classify_response(
     payload = _parse(body)
     texts = " ".join(_list_texts(payload))
     message = _clean(_find_message(payload) or texts, secrets)
-    overflow = find_overflow(texts, status, is_quoted)
-    if overflow is not None or status == 413:
-        found = overflow or Overflow()
-        return _make_overflow(source, message, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
+    overflow = find_overflow(texts, status, is_quoted, source=source, message=message)
+    if overflow is not None:
+        overflow.tokens_max = overflow.tokens_max or _read_stated(payload)
+        return overflow
     if status == 429 and _NO_CREDIT.search(texts):
         return ProviderError(
             "{source} refused (429): {message}; the account has no credit", source=source, message=message
@@ -173,17 +173,6 @@ def _find_pause(texts: str, headers: Mapping[str, str]) -> float | None:
         return stated
     written = _TRY_IN.search(texts)
     return float(written[1]) * _UNITS_S[written[2].lower()] if written else None
-
-
-def _make_overflow(source: str, message: str, overflow: Overflow) -> ContextOverflow:
-    return ContextOverflow(
-        "the request does not fit the window of {source}: {message}",
-        source=source,
-        message=message,
-        tokens_max=overflow.tokens_max,
-        counts_output=overflow.counts_output,
-        is_quoted=overflow.is_quoted,
-    )
 
 
 def _parse(body: object) -> object:
@@ -290,37 +279,37 @@ _PATTERNS = tuple(lazy_regex(wording, re.I | re.S) for wording in _WORDINGS)
 _OVER_MINUTE = lazy_regex(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """A request was too long; ``tokens_max`` is the stated limit, if any.
+def find_overflow(
+    text: str,
+    status: int = 400,
+    is_quoted: Callable[[str], bool] = lambda _: False,
+    *,
+    source: str = "the provider",
+    message: str = "",
+) -> ContextOverflow | None:
+    """Return the overflow that a text reports, or None; ``is_quoted`` says whether the request held a text."""
 
-    ``counts_output``: the output limit counts towards the window. ``is_quoted``: the request itself contained the
-    wording.
-    """
+    def make(**found: Any) -> ContextOverflow:
+        return ContextOverflow(
+            "the request does not fit the window of {source}: {message}", source=source, message=message, **found
+        )
 
-    tokens_max: int | None = None
-    counts_output: bool = False
-    is_quoted: bool = False
-
-
-def find_overflow(text: str, status: int = 400, is_quoted: Callable[[str], bool] = lambda _: False) -> Overflow | None:
-    """Return the overflow that a message reports, or None; ``is_quoted`` says whether the request held a text."""
     text = text[:CHARS_MAX]
     over_minute = _OVER_MINUTE.search(text)
     if over_minute:
-        return Overflow(_read_limit(over_minute)) if not is_quoted(over_minute[0]) else Overflow(is_quoted=True)
+        return make(is_quoted=True) if is_quoted(over_minute[0]) else make(tokens_max=_read_limit(over_minute))
     if status in (401, 402, 403, 404, 429):
         return None
-    quoted = None
+    otherwise = make() if status == 413 else None
     for pattern in _PATTERNS:
         found = pattern.search(text)
         if found is None:
             continue
         if is_quoted(found[0]):
-            quoted = Overflow(is_quoted=True)
+            otherwise = make(is_quoted=True)
             continue
-        return Overflow(_read_limit(found), bool(_COUNTS_OUTPUT.search(text)))
-    return quoted
+        return make(tokens_max=_read_limit(found), counts_output=bool(_COUNTS_OUTPUT.search(text)))
+    return otherwise
 
 
 def _read_limit(found: re.Match[str]) -> int | None:
