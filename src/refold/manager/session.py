@@ -175,11 +175,11 @@ def _hash_edits(edits: frozenset[str]) -> str:
 class OpenSession:
     """A session's path and view.
 
-    ``messages`` are the unchanged ones in view, by id. ``places`` is the position of each untouched item on the path,
-    else -1. ``undone`` are the messages that the edits ``switched_off`` had hidden. ``unsent`` are messages that no
-    prepared context contained yet, as far as this process knows. ``spoken`` counts items that are not system messages.
-    ``language`` is the number of turns at the last detection, and the language found. ``is_ahead``: its newest messages
-    are not stored yet. ``kinds`` says what items hold.
+    ``messages`` are the unchanged ones in view, by id. ``shown`` is the provider's object of each item, ``places`` the
+    position of an untouched one on the path, else -1. ``undone`` are the messages that the edits ``switched_off`` had
+    hidden. ``unsent`` are messages that no prepared context contained yet, as far as this process knows. ``spoken``
+    counts items that are not system messages. ``language`` is the number of turns at the last detection, and the
+    language found. ``is_ahead``: its newest messages are not stored yet. ``kinds`` says what items hold.
     """
 
     row: SessionRow
@@ -191,6 +191,7 @@ class OpenSession:
     messages: dict[str, Message] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
+    shown: list[object] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     item_tokens: int = 0
     turns: int = 0
@@ -244,7 +245,7 @@ class OpenSession:
         """Adopt the items of a view; originals are kept only where the view shows them whole."""
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = _drop_values(view.edits, view.items)
-        self.items, self.places, self.messages = [], [], {}
+        self.items, self.shown, self.places, self.messages = [], [], [], {}
         self.item_tokens = self.turns = self.spoken = self.document_tokens = 0
         for item in view.items:
             self._add_item(item, -1 if item.is_fold else place[item.message.id])
@@ -253,13 +254,15 @@ class OpenSession:
     def _add_item(self, item: Item, place: int) -> None:
         if self.items and self.items[-1].edits and not self.items[-1].is_fold:
             # A client moves its cache marks with every request; an old one must not remain, since few are allowed.
-            self.items[-1] = replace(self.items[-1], raw=drop_marks(self.items[-1].raw))
+            self.items[-1] = replace(self.items[-1], raw=drop_marks(self.shown[-1]))
+            self.shown[-1] = self.items[-1].raw
         if item.edits:
             item = replace(item, messages=() if item.is_fold else tuple(map(hollow, item.messages)))
         else:
             self.messages[item.message.id] = item.message
         is_own = not item.edits and item.message.id not in _stubs_of(self.row)
         self.items.append(item)
+        self.shown.append(item.raw)
         self.places.append(place if is_own else -1)
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
@@ -322,7 +325,7 @@ class OpenSession:
         self.messages.pop(item.message.id, None)
         self.item_tokens += item.tokens - self.items[-1].tokens
         self.items[-1] = replace(item, messages=tuple(map(hollow, item.messages)))
-        self.places[-1] = -1
+        self.shown[-1], self.places[-1] = item.raw, -1
         self.edits.append(edit)
 
     def make_view(
@@ -343,8 +346,8 @@ class OpenSession:
     def raws(self, given: Sequence[object] | None = None) -> list[object]:
         """Return the provider objects in view; untouched messages are the caller's own objects from ``given``."""
         if given is None:
-            return [item.raw for item in self.items]
-        return [item.raw if place < 0 else given[place] for item, place in zip(self.items, self.places, strict=True)]
+            return self.shown.copy()
+        return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
 
 
 def hollow(message: Message) -> Message:
