@@ -154,11 +154,11 @@ class Voices:
                 rows.append(SummaryLine(line))
                 in_item = in_quote = False
                 continue
-            goes_on = in_item and not _ITEM.match(plain) and not _SPEAKER.match(plain)
-            row, in_quote = self._read_line(line, in_quote and goes_on)
+            continues = in_item and not _ITEM.match(plain) and not _SPEAKER.match(plain)
+            row, in_quote = self._read_line(line, in_quote and continues)
             if is_wish and not in_quote:
                 row = replace(row, is_claimed=True)
-            if not goes_on:
+            if not continues:
                 first = at
             elif row.is_claimed != rows[-1].is_claimed and not in_quote:
                 # A sentence that runs over lines is judged as one; each line of it changes once at most.
@@ -169,9 +169,9 @@ class Voices:
             in_item = True
         return rows
 
-    def _read_line(self, line: str, goes_on: bool) -> tuple[SummaryLine, bool]:
-        """Return a line as a row, and whether it is a quotation that holds; ``goes_on`` from the line before it."""
-        if goes_on:
+    def _read_line(self, line: str, continues: bool) -> tuple[SummaryLine, bool]:
+        """Return a line as a row, and whether it is a true quotation; ``continues``: the line before it was one."""
+        if continues:
             said = line.strip()
             holds = self.user.has_sentence(said)
             return (SummaryLine(line) if holds else SummaryLine(f"- {said}", True)), holds
