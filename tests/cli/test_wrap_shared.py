@@ -198,7 +198,7 @@ def test_a_gateway_with_keys_is_used_only_with_one_of_them(shell: Shell, tmp_pat
     _, key = KeyRing(tmp_path / "work").add("alice")
     with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
         without = wrap(shell, OPENAI_BASE_URL=f"{rig.provider.url}/v1", OPENAI_API_KEY="sk-x")
-        assert f"the gateway {rig.url} runs but is not used: it asks for a key" in without.err
+        assert f"the gateway {rig.url} runs but is not used: it requires a key" in without.err
         assert without.code == 5
         sends_key = 'headers["authorization"] = "Bearer " + os.environ["OPENAI_API_KEY"]'
         (tmp_path / "client.py").write_text(CLIENT.replace("messages = []", f"{sends_key}; messages = []"))
