@@ -4,7 +4,7 @@ import pytest
 
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
-from refold.server.settings import GatewaySettings, choose_summariser
+from refold.server.settings import GatewaySettings, choose_summariser, find_held
 from refold.testing import ScriptedProvider
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -87,6 +87,14 @@ def test_the_gateway_never_asks_itself_for_summaries():
     config = choose_summariser(CompressionConfig().with_variables(variables), settings)
     assert config.variables["OPENAI_BASE_URL"] == "http://127.0.0.1:9/v1"
     assert config.variables["ANTHROPIC_BASE_URL"] == "http://x:1"
+
+
+@pytest.mark.parametrize(("given", "url"), [("http://h:1", "http://h:1/v1"), ("http://h:1/v2/", "http://h:1/v2")])
+def test_summaries_go_to_the_same_address_as_requests(given, url):
+    settings = GatewaySettings(openai_upstream=given, openai_key="k")
+    endpoint = find_held(settings, "openai", "gpt-4o")
+    assert endpoint is not None
+    assert endpoint.url == url
 
 
 def test_summaries_can_be_switched_off_and_nothing_else_is_taken():
