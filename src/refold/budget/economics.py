@@ -30,7 +30,7 @@ REQUESTS_MIN, REQUESTS_MAX = 8, 40
 # The number of requests that ``Rereads`` cover, and the output tokens of one call that re-reads something.
 TABLE_REQUESTS = 20
 REREAD_OUTPUT_TOKENS = 60
-# In a window of this size and above, nothing is removed to save money below so many tokens.
+# In a window of at least this size, nothing is removed to save money while the view has fewer than these tokens.
 LARGE_WINDOW, LARGE_FLOOR_TOKENS = 60_000, 30_000
 # How many requests ahead to search for the next fold.
 NEXT_REQUESTS_MAX = 400

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Blocks of a settings file that do not configure compression; ``load_block`` reads them.
 OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
-# Short spellings that people use; each is the very same setting, not another name for its meaning.
+# Short spellings that people use; each is the same setting, not another name for its meaning.
 SPELLINGS = {"auto": "auto_compress"}
 LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
 ORDER: tuple[LayerName, ...] = ("preset", "user", "project", "environment", "session", "call")

@@ -158,7 +158,7 @@ class LedgerServer:
             try:
                 yield db
             except psycopg.Error:
-                # Statements prepared behind the failed one do not exist, but the driver would go on using them.
+                # Statements prepared after the failed one do not exist, but the driver would keep using them.
                 db.close()
                 raise
             finally:

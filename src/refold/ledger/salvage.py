@@ -358,7 +358,7 @@ def _find_missing(messages: Sequence[StoredMessage], seq_last: int) -> list[tupl
         if message.parent in known and chain_id(message.parent, message.digest) == message.id:
             there.add(message.seq)
             known.add(message.id)
-    # A message after a gap has no parent here. It is sound by itself, and only chained again.
+    # A message after a gap has no parent here. It is intact and only needs a new chain.
     sound = there | {message.seq for message in messages if message.role != _DAMAGED}
     most = max((seq_last, *(message.seq for message in messages)), default=0)
     missing = [seq for seq in range(1, most + 1) if seq not in sound]
