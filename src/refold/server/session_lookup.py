@@ -56,7 +56,6 @@ CANDIDATES_MAX = 64
 # A client that trims its oldest messages is recognised by its remaining replies: at least this many, and this share.
 REPLIES_MIN, REPLIES_SHARE = 2, 0.6
 REPLIES_KEPT = 200_000
-SETTING = GATEWAY
 _ORIGIN = ("client", "conversation", "parent")
 
 
@@ -353,9 +352,8 @@ class Identities:
             return None
         chosen, count_found = max(votes.items(), key=lambda vote: vote[1])
         known = self._known[chosen]
-        if conversation and known.conversation != conversation:
-            return None
-        if known.in_flight or count_found < max(REPLIES_MIN, REPLIES_SHARE * len(replies)):
+        is_other = bool(conversation) and known.conversation != conversation
+        if is_other or known.in_flight or count_found < max(REPLIES_MIN, REPLIES_SHARE * len(replies)):
             return None
         # Sessions with the same beginning were checked already and did not match.
         return None if known.digests[0] == request.digests[0] else known
@@ -423,7 +421,7 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
             made[name] = value
     if session.is_aside:
         made["aside"] = True
-    ledger.update_session(session.id, {"settings": {SETTING: made}}, time.time())
+    ledger.update_session(session.id, {"settings": {GATEWAY: made}}, time.time())
     session.is_stored = True
 
 
@@ -433,14 +431,14 @@ def store_parent(ledger: Ledger, session: KnownSession) -> None:
     def lead(made: object) -> object:
         return {**made, "parent": session.parent} if isinstance(made, dict) else made
 
-    ledger.change_setting(session.id, SETTING, lead, time.time())
+    ledger.change_setting(session.id, GATEWAY, lead, time.time())
 
 
 def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSession]:
     """Return sessions made by a gateway whose ids have this prefix, most recently changed last."""
     found: list[KnownSession] = []
     for row in reversed(ledger.list_sessions(limit=limit, prefix=prefix)):
-        made = row.settings.get(SETTING)
+        made = row.settings.get(GATEWAY)
         if not isinstance(made, dict) or not isinstance(made.get("lead"), int):
             continue
         digests = ledger.read_path(row.id).digests[made["lead"] :]
