@@ -1,10 +1,15 @@
 """Does a view still tell the story? Questions a successor would ask, answered from what was sent and nothing else.
 
 Each session grows request by request, in a window of 40% and of 20% of its tokens (beside the system prompt, never
-below the largest user message and 1,000 tokens). At its last request every question is looked up in the text that was
-sent: it is answered if one of its patterns is there. A question that the newest messages alone would answer, at the
-size of the window, is left out, and so is one that the system prompt answers. *Clipped* is every message cut to its
-first characters, the same number for all, at the size of the same view: the cheapest story there is.
+below the largest user message and 1,000 tokens). Questions are looked up in the text that was sent: a question is
+answered if one of its patterns is there. *Clipped* is every message cut to its first characters, the same number for
+all, at the size of the same view: the cheapest story there is.
+
+The place of the last fold decides how large the view is, and one request more may move it. So a session is measured at
+up to eight requests, evenly spaced over the last 40% of its requests and including the last one: at a window of 20% that
+is about two cycles from fold to fold, at 40% about one. A question counts at a request if its answer has been said by
+then, and neither the system prompt nor the newest messages alone, at the size of the window, would answer it. At each
+request it counts as one part of the number of requests, so a session weighs as much as it has questions.
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
@@ -25,10 +30,11 @@ import hashlib
 import json
 import re
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +49,7 @@ from refold.readers.request_log import read_session
 from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, PolicyRoom
 from refold.replay.run import Measured, measure_session
+from refold.stages.extract.actions import find_actions
 from refold.stages.stage import Ask, Reply
 from refold.tokens import CacheRules, counter_for
 
@@ -54,6 +61,8 @@ SETS = ("recorded", "fresh", "later", "blind", "generated")
 HALVES = ("tune", "held", "fresh", "later", "blind")
 SHARES = (0.4, 0.2)
 FLOOR_TOKENS = 1_000
+MOMENTS_MAX = 8
+LAST_SHARE = 0.4
 GAP_CHARS = 80
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), 5.0)
 _DRESS = re.compile(r"[`*]")
@@ -75,7 +84,8 @@ class Question:
         return "en" if self.text.isascii() else "zh"
 
     def is_answered(self, text: str) -> bool:
-        return self.pattern.search(plain(text)) is not None
+        """Tell whether a text that went through ``plain`` answers it."""
+        return self.pattern.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -188,19 +198,32 @@ class ModelPolicy(LadderPolicy):
 
 
 @dataclass(frozen=True)
-class Played:
-    """A session at its last request: what was sent, what could be sent by clipping, what the newest alone would say."""
+class Moment:
+    """A session at one request: what was sent, what clipping would send, what the newest messages alone would say.
 
+    The three texts went through ``plain``; ``at`` is the number of messages so far.
+    """
+
+    at: int
     sent: str
     tokens: int
-    window: int
     clipped: str
     tail: str
     folds: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Played:
+    """A session at some of its last requests. ``said`` says from which message on each question has an answer."""
+
+    moments: tuple[Moment, ...]
+    window: int
+    said: tuple[int, ...]
+    is_coding: bool
+
+
 def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bool) -> Played:
-    """Grow a session request by request and return its last."""
+    """Grow a session request by request and return what was sent with some of the last ones."""
     session = story.session
     counter = counter_for("gpt-4o")
     lens = Lens(make_format(session.format), counter.count_parts, counter.count_text)
@@ -211,19 +234,42 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
     room = PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF)
     policy = (ModelPolicy if with_model else LadderPolicy)(room, config)
-    step, seen = None, 0
     messages = measured.messages
-    for at in range(1, len(messages) + 1):
-        if at == len(messages) or is_request(messages, at):
-            policy.see(messages[seen:at])
-            seen = at
-            step = policy.prepare()
-    assert step is not None, f"{story.name} is empty"
-    sent = "\n".join(part.text for item in step.items for part in item.parts)
-    folds = tuple(item.edits[0].text for item in step.items if item.is_fold)
-    clipped = clip(messages, measured, step.tokens, lens)
-    tail = read_tail(messages, window, measured, lens)
-    return Played(sent, step.tokens, window, clipped, tail, folds)
+    requests = [at for at in range(1, len(messages)) if is_request(messages, at)] + [len(messages)]
+    chosen = set(choose_requests(requests))
+    moments = []
+    seen = 0
+    for at in requests:
+        policy.see(messages[seen:at])
+        seen = at
+        step = policy.prepare()
+        if at in chosen:
+            so_far = messages[:at]
+            sent = "\n".join(part.text for item in step.items for part in item.parts)
+            folds = tuple(item.edits[0].text for item in step.items if item.is_fold)
+            clipped = clip(so_far, measured, step.tokens, lens)
+            tail = read_tail(so_far, window, measured, lens)
+            moments.append(Moment(at, plain(sent), step.tokens, plain(clipped), plain(tail), folds))
+    said = find_said(story.questions, messages)
+    is_english = all(question.language == "en" for question in story.questions)
+    is_coding = is_english and any(action.command or action.changes for action in find_actions(messages))
+    return Played(tuple(moments), window, said, is_coding)
+
+
+def choose_requests(requests: Sequence[int]) -> list[int]:
+    """Return the requests at which a session is measured: evenly spaced over its last part, the last one included."""
+    last = requests[-max(1, round(len(requests) * LAST_SHARE)) :]
+    count = min(MOMENTS_MAX, len(last))
+    return [last[len(last) * (number + 1) // count - 1] for number in range(count)]
+
+
+def find_said(questions: Sequence[Question], messages: Sequence[Message]) -> tuple[int, ...]:
+    """Return for each question after how many messages its answer has been said; one that never is counts at the end."""
+    texts = [plain(read_text(message)) for message in messages]
+    ends = list(accumulate(len(text) + 1 for text in texts))
+    whole = " ".join(texts)
+    found = (question.pattern.search(whole) for question in questions)
+    return tuple(bisect_left(ends, match.end()) + 1 if match else len(messages) for match in found)
 
 
 def is_request(messages: Sequence[Message], at: int) -> bool:
@@ -265,23 +311,23 @@ def read_tail(messages: Sequence[Message], window: int, measured: Measured, lens
 
 @dataclass
 class Score:
-    """Questions asked and answered, by kind and language."""
+    """Questions asked and answered, by kind and language; a question counts in parts, one for each request."""
 
     asked: Counter[str]
     found: Counter[str]
     clipped: Counter[str]
 
-    def add(self, question: Question, *, found: bool, clipped: bool) -> None:
-        for key in ("all", question.kind, question.language):
-            self.asked[key] += 1
-            self.found[key] += found
-            self.clipped[key] += clipped
+    def add(self, keys: Sequence[str], part: float, *, found: bool, clipped: bool) -> None:
+        for key in keys:
+            self.asked[key] += part  # type: ignore[assignment]
+            self.found[key] += part * found  # type: ignore[assignment]
+            self.clipped[key] += part * clipped  # type: ignore[assignment]
 
     def cell(self, key: str, found: Counter[str]) -> str:
         return f"{100 * found[key] / self.asked[key]:.0f}" if self.asked[key] else "–"
 
 
-KEYS = ("all", "en", "zh", "goal", "rule", "cause", "decision", "done", "failed", "open")
+KEYS = ("all", "en", "coding", "zh", "goal", "rule", "cause", "decision", "done", "failed", "open")
 
 
 def measure(name: str, share: float, arguments: argparse.Namespace, *, with_model: bool) -> dict[str, Score]:
@@ -295,20 +341,25 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
             continue
         played = play(story, share, parsed, with_model=with_model)
         before = score.found["all"], score.asked["all"]
-        for question in story.questions:
-            if question.is_answered(played.tail):
-                continue
-            found = question.is_answered(played.sent)
-            clipped = question.is_answered(played.clipped)
-            score.add(question, found=found, clipped=clipped)
-            if arguments.missed:
-                marks = f"{'+' if found else '-'}{'c' if clipped else ' '}"
-                print(f"  {marks} {question.kind:8} {question.text} {question.pattern.pattern[:90]}")
+        for question, said in zip(story.questions, played.said, strict=True):
+            keys = ["all", question.kind, question.language, *(["coding"] if played.is_coding else [])]
+            marks = ""
+            for moment in played.moments:
+                if moment.at < said or question.is_answered(moment.tail):
+                    marks += "."
+                    continue
+                found = question.is_answered(moment.sent)
+                clipped = question.is_answered(moment.clipped)
+                score.add(keys, 1 / len(played.moments), found=found, clipped=clipped)
+                marks += "-c+#"[2 * found + clipped]
+            if arguments.missed and marks.strip("."):
+                print(f"  {marks:8} {question.kind:8} {question.text} {question.pattern.pattern[:90]}")
         right, asked = score.found["all"] - before[0], score.asked["all"] - before[1]
-        line = f"{story.name[:50]:50} {share:.0%} window {played.window:6,} sent {played.tokens:6,} {right}/{asked}"
+        sent = sum(moment.tokens for moment in played.moments) // len(played.moments)
+        line = f"{story.name[:50]:50} {share:.0%} window {played.window:6,} sent {sent:6,} {right:.1f}/{asked:.1f}"
         print(line, file=sys.stdout if arguments.missed else sys.stderr)
         if arguments.print:
-            print("\n\n".join(played.folds), "\n")
+            print("\n\n".join(played.moments[-1].folds), "\n")
     return scores
 
 
@@ -318,8 +369,8 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
     parser.add_argument("--halves", nargs="*", default=HALVES)
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
-    parser.add_argument("--missed", action="store_true", help="list the questions: answered +, missed -, clipped c")
-    parser.add_argument("--print", action="store_true", help="print the records")
+    parser.add_argument("--missed", action="store_true", help="list the questions: answered +, only by clipping c, by both #, by neither -; . does not count")
+    parser.add_argument("--print", action="store_true", help="print the records of the last request")
     parser.add_argument("--no-model", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")
     arguments = parser.parse_args()
@@ -342,7 +393,7 @@ def main() -> None:
     print(f"| sessions | half | window | written by | questions | {' | '.join(KEYS)} |")
     print("|" + "---|" * (5 + len(KEYS)))
     for name, half, share, by, score, found in rows:
-        cells = [name, half, f"{share:.0%}", by, str(score.asked["all"]), *(score.cell(key, found) for key in KEYS)]
+        cells = [name, half, f"{share:.0%}", by, f"{score.asked['all']:.0f}", *(score.cell(key, found) for key in KEYS)]
         print(f"| {' | '.join(cells)} |")
 
 
