@@ -6,10 +6,11 @@ answered if one of its patterns is there. *Clipped* is every message cut to its 
 all, at the size of the same view: the cheapest story there is.
 
 The place of the last fold decides how large the view is, and one request more may move it. So a session is measured at
-up to eight requests, evenly spaced over the last 40% of its requests and including the last one: at a window of 20% that
-is about two cycles from fold to fold, at 40% about one. A question counts at a request if its answer has been said by
-then, and neither the system prompt nor the newest messages alone, at the size of the window, would answer it. At each
-request it counts as one part of the number of requests, so a session weighs as much as it has questions.
+up to eight requests, evenly spaced over the last 40% of its requests and including the last one. That covers at least
+one cycle from fold to fold in nearly every session, at the 20% window several. A question counts at a request if its
+answer has been said by then, and neither the system prompt nor the newest messages alone, at the size of the window,
+would answer it. With eight requests it counts an eighth at each of them, so a session weighs as much as it has
+questions. *Coding* are the English sessions in which commands are run or files are changed.
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
@@ -264,7 +265,7 @@ def choose_requests(requests: Sequence[int]) -> list[int]:
 
 
 def find_said(questions: Sequence[Question], messages: Sequence[Message]) -> tuple[int, ...]:
-    """Return for each question after how many messages its answer has been said; one that never is counts at the end."""
+    """Return for each question after how many messages its answer has been said: at the latest after all."""
     texts = [plain(read_text(message)) for message in messages]
     ends = list(accumulate(len(text) + 1 for text in texts))
     whole = " ".join(texts)
@@ -327,6 +328,8 @@ class Score:
         return f"{100 * found[key] / self.asked[key]:.0f}" if self.asked[key] else "–"
 
 
+# Answered by neither, by clipping alone, by the view alone, by both. A question that does not count has a dot.
+MARKS = "-c+#"
 KEYS = ("all", "en", "coding", "zh", "goal", "rule", "cause", "decision", "done", "failed", "open")
 
 
@@ -351,7 +354,7 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
                 found = question.is_answered(moment.sent)
                 clipped = question.is_answered(moment.clipped)
                 score.add(keys, 1 / len(played.moments), found=found, clipped=clipped)
-                marks += "-c+#"[2 * found + clipped]
+                marks += MARKS[2 * found + clipped]
             if arguments.missed and marks.strip("."):
                 print(f"  {marks:8} {question.kind:8} {question.text} {question.pattern.pattern[:90]}")
         right, asked = score.found["all"] - before[0], score.asked["all"] - before[1]
@@ -369,7 +372,7 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
     parser.add_argument("--halves", nargs="*", default=HALVES)
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
-    parser.add_argument("--missed", action="store_true", help="list the questions: answered +, only by clipping c, by both #, by neither -; . does not count")
+    parser.add_argument("--missed", action="store_true", help="list the questions, with a sign for each request")
     parser.add_argument("--print", action="store_true", help="print the records of the last request")
     parser.add_argument("--no-model", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")

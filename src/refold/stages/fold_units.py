@@ -112,6 +112,12 @@ TOOL_WEIGHT = 0.7
 RECENT_UNITS = 8
 # They take at most so much of what the target leaves; a record may have the rest.
 RECENT_SHARE = 0.4
+# So many tool results, in all and for each message of a person: an agent that works by itself.
+WORK_RESULTS_MIN, RESULTS_PER_ASK = 12, 3
+# Records that stand have at least this much of their fair share of the room, and leave as much of theirs to new ones.
+UNEVEN_SHARE = 0.5
+# About so many tokens of a tool's output can tell something, and so many of another message.
+TOLD_RESULT_TOKENS, TOLD_TOKENS = 60, 300
 
 
 def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
@@ -148,6 +154,9 @@ def share_room(
         fair = wanted
     elif not recent:
         fair = max(fair, int(wanted * TIGHT_SHARE))
+    elif works_alone(view):
+        # Its record is the only thread: a large newest step, which soon passes, must not squeeze it.
+        fair = max(fair, wanted)
     # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
     least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
     if least // 3 <= room < least:
@@ -157,6 +166,13 @@ def share_room(
 
 def _has_tools(view: View) -> bool:
     return any(message.role == "tool" for message in view.messages)
+
+
+def works_alone(view: View) -> bool:
+    """Tell whether an agent works by itself: several tool results for each message of a person."""
+    results = sum(message.role == "tool" for message in view.messages)
+    asks = sum(message.starts_turn for message in view.messages)
+    return results >= max(WORK_RESULTS_MIN, RESULTS_PER_ASK * asks)
 
 
 def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -> int:
@@ -265,13 +281,26 @@ def foldable_runs(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]
     if not goal.force and view.tokens <= goal.hard:
         kept |= _find_unread(view)
     runs = [[unit for unit in run if unit.start not in kept] for run in free_runs(view)]
-    return _without_empty([_leave_standing(fold, view, goal, run) for run in runs])
+    return _without_empty(_leave_standing(fold, view, goal, _without_empty(runs)))
 
 
-def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
-    """Return what of a run may be folded: earlier records stay as they are, cached, until they grow too large."""
+def _leave_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[list[Unit]]) -> list[list[Unit]]:
+    """Return what of the runs may be folded: earlier records stay as they are, cached, until they grow too large."""
     if not fold.stands(goal):
-        return run
+        return list(runs)
+    counts = [_count_records(view, run) for run in runs]
+    if works_alone(view):
+        # What one run's records take is missing for those of the next.
+        standing = [unit for run, count in zip(runs, counts, strict=True) for unit in run[:count]]
+        new = [unit for run, count in zip(runs, counts, strict=True) for unit in run[count:]]
+        keeps = _may_stand(fold, view, goal, standing) and not _is_uneven(fold, view, goal, standing, new)
+        return [run[count:] if keeps else run for run, count in zip(runs, counts, strict=True)]
+    stand = [_may_stand(fold, view, goal, run[:count]) for run, count in zip(runs, counts, strict=True)]
+    return [run[count:] if keeps else run for run, count, keeps in zip(runs, counts, stand, strict=True)]
+
+
+def _count_records(view: View, run: Sequence[Unit]) -> int:
+    """Return how many units at the beginning of a run would stay, up to its last record."""
     folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
     # A line that a later rung left has no content: its originals are read again, and those of later records with it.
     # So are those of a record that lists an ask as open: the answer came after it.
@@ -279,14 +308,42 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) 
     # Small records at the end are cheap to write again, and one of a line or two tells nothing beside the next.
     while records and count_unit(view, run[records[-1]]) < SMALL_RECORD_TOKENS:
         records.pop()
-    last = max(records, default=-1)
-    standing = sum(count_unit(view, unit) for unit in run[: last + 1])
+    return max(records, default=-1) + 1
+
+
+def _may_stand(fold: FoldOptions, view: View, goal: Goal, units: Sequence[Unit]) -> bool:
+    """Tell whether earlier records leave enough of the room to new ones and to what stays verbatim."""
+    standing = sum(count_unit(view, unit) for unit in units)
     lasting = count_lasting(view)
-    room = goal.hard - lasting
-    most = min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not _has_tools(view)))
+    most = _count_most(fold, view, goal)
     # Half of the target belongs to what stays verbatim, and a record that keeps new content out must shrink.
     fits = standing <= (goal.target - lasting) // 2 and view.tokens - _count_free(view) + standing <= goal.hard
-    return run[last + 1 :] if fits and standing <= fold.standing_share * most else run
+    return fits and standing <= fold.standing_share * most
+
+
+def _count_most(fold: FoldOptions, view: View, goal: Goal) -> int:
+    """Return the tokens that all records may have in the room beside the system prompt."""
+    room = goal.hard - count_lasting(view)
+    return min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not _has_tools(view)))
+
+
+def _is_uneven(fold: FoldOptions, view: View, goal: Goal, standing: Sequence[Unit], new: Sequence[Unit]) -> bool:
+    """Tell whether earlier records tell much less of their steps, or leave much less for the new ones, than is fair."""
+    if not standing or not new:
+        return False
+    most = _count_most(fold, view, goal)
+    tokens = sum(count_unit(view, unit) for unit in standing)
+    told, untold = (sum(_weigh_unit(view, unit) for unit in units) for units in (standing, new))
+    fair = most * told / (told + untold)
+    is_squeezed = tokens < min(fair, told) * UNEVEN_SHARE
+    return is_squeezed or most - tokens < (most - fair) * UNEVEN_SHARE
+
+
+def _weigh_unit(view: View, unit: Unit) -> int:
+    """Return about how many tokens of a unit's originals tell something: of a tool's output a few lines."""
+    messages = (message for item in view.items[unit.start : unit.stop] for message in item.messages)
+    sizes = ((message.role, view.lens.plain(message).tokens) for message in messages)
+    return sum(min(size, TOLD_RESULT_TOKENS if role == "tool" else TOLD_TOKENS) for role, size in sizes)
 
 
 def _names_open_ask(item: Item) -> bool:

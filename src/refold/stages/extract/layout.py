@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from refold.conversation.message import mark
@@ -168,10 +168,15 @@ PRICE_MIN = 0.02
 NOVELTY_SHARE = 0.4
 # A line of which less than this is new is left out; rules and open asks always count.
 KNOWN_SHARE = 0.3
+# A message's lead has so many characters, more where there is room.
+LEAD_CHARS_MIN, LEAD_CHARS_MAX = 60, 400
+# A line worth less ("This looks correct.") is no lead.
+LEAD_WORTH_MIN = 0.5
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
 # Signs after which a sentence goes on.
 _PAUSES = "，、；,;"
+_HAN = lazy_regex(r"[\u3400-\u9fff]")
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
@@ -185,13 +190,76 @@ def heading_of(topic: Topic, layout: Layout) -> Mapping[Language, str]:
     return headings_of(layout)[_PLACES[layout][topic]]
 
 
-def choose_lines(lines: Iterable[Line], tokens_max: int, count: Count, *, told: str = "") -> list[Line]:
-    """Take the lines worth most for their cost until the budget is full; ``told`` is what the reader knows already."""
+def choose_leads(lines: Sequence[Line], tokens_max: int, count: Count) -> tuple[list[Line], list[Line]]:
+    """Return the lead of each of the assistant's messages, as long as fits for all, and the lines that are left.
+
+    A reader who takes over wants a word about every step before a second one about any. Where not even short leads
+    fit, the messages that tell most have theirs.
+    """
+    messages: dict[int, list[Line]] = {}
+    for line in sorted(lines, key=lambda line: line.at):
+        if line.who == "A" and line.topic != "open" and line.worth >= LEAD_WORTH_MIN:
+            messages.setdefault(int(line.at), []).append(line)
+    costs = {id(line): count(f"{line.written}\n") for own in messages.values() for line in own}
+    by_worth = sorted(messages.values(), key=lambda own: -max(line.worth for line in own))
+    low, high = LEAD_CHARS_MIN, LEAD_CHARS_MAX
+    while low < high:
+        middle = (low + high + 1) // 2
+        cost = sum(costs[id(line)] * share for own in by_worth for line, share in _take_lead(own, middle))
+        low, high = (middle, high) if cost <= tokens_max else (low, middle - 1)
+    leads: list[Line] = []
+    used: set[int] = set()
+    room = tokens_max
+    for line, share in (pair for own in by_worth for pair in _take_lead(own, low)):
+        short = line if share == 1 else replace(line, text=cut_line(line.text, int(len(line.text) * share)))
+        room -= costs[id(line)] if share == 1 else count(f"{short.written}\n")
+        if room < 0:
+            break
+        leads.append(short)
+        used.add(id(line))
+    return leads, [line for line in lines if id(line) not in used]
+
+
+def _take_lead(lines: Sequence[Line], chars: int) -> list[tuple[Line, float]]:
+    """Return the first lines of a message that fit, each with the share of it that does."""
+    taken: list[tuple[Line, float]] = []
+    for line in lines:
+        width = _width(line.text)
+        if width <= chars:
+            taken.append((line, 1.0))
+        elif chars >= LEAD_CHARS_MIN:
+            taken.append((line, chars / width))
+        chars -= width
+        if chars < LEAD_CHARS_MIN:
+            break
+    return taken
+
+
+def _width(text: str) -> int:
+    """Return the length of a text; a Chinese character says as much as two others."""
+    return len(text) if text.isascii() else len(text) + len(_HAN.findall(text))
+
+
+def cut_line(line: str, most: int) -> str:
+    """Cut a line between words, so that no half of a path or an address looks like a whole one."""
+    space = line.rfind(" ", most // 3, most + 1)
+    if space < 0 and not line.isascii():
+        space = max(line.rfind(pause, most // 3, most + 1) for pause in _PAUSES)
+    return f"{line[:space].rstrip(f' :{_PAUSES}')}…" if space > 0 else f"{line[:most]} …"
+
+
+def choose_lines(
+    lines: Iterable[Line], tokens_max: int, count: Count, *, told: str = "", begun: Sequence[Line] = ()
+) -> list[Line]:
+    """Take the lines worth most for their cost until the budget is full.
+
+    ``told`` is what the reader knows already; further lines of the messages of ``begun`` add less than a first one.
+    """
     counted = ((line, count(f"{line.written}\n")) for line in lines)
     waiting = [(-_price(line.worth, cost), at, line, cost) for at, (line, cost) in enumerate(counted)]
     heapq.heapify(waiting)
     known = set(_words(told))
-    taken: Counter[float] = Counter()
+    taken: Counter[float] = Counter(int(line.at) for line in begun)
     chosen: list[Line] = []
     room, misses = tokens_max, 0
     while waiting and misses <= _MISSES_MAX:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from refold.conversation.reason import Language
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import COST_POWER, Line, Topic, neutralise
+from refold.stages.extract.layout import COST_POWER, Line, Topic, cut_line, neutralise
 
 COMMAND_CHARS = 110
 OUTCOME_CHARS, OUTCOME_CHARS_OF_MANY = 110, 36
@@ -221,12 +221,6 @@ def _leave_named(error: str, command: str) -> str:
 def _shorten(text: str, chars_max: int) -> str:
     line = first_line(text, chars_max + 1)
     return line if len(line) <= chars_max else cut_line(line, chars_max)
-
-
-def cut_line(line: str, most: int) -> str:
-    """Cut a line between words, so that no half of a path or an address looks like a whole one."""
-    space = line.rfind(" ", most // 3, most + 1)
-    return f"{line[:space].rstrip(' :,;')}…" if space > 0 else f"{line[:most]} …"
 
 
 def tell_files(actions: Sequence[Action], language: Language) -> Iterator[Line]:

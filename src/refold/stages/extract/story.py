@@ -24,13 +24,15 @@ from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
 from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import Line, Topic, neutralise
-from refold.stages.extract.steps import cut_line, tell_files, tell_steps
+from refold.stages.extract.layout import Line, Topic, cut_line, neutralise
+from refold.stages.extract.steps import tell_files, tell_steps
 from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_intent, shorten, split_sentences
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
 SENTENCES_MAX = 40
+# So many calls, in all and for each message of a person: the assistant works by itself.
+WORK_CALLS_MIN, CALLS_PER_ASK = 12, 3
 # So many words make a sentence that can say something.
 FULL_WORDS = 6.0
 INFO_POWER = 0.7
@@ -100,6 +102,11 @@ class Span:
     def is_talk(self) -> bool:
         """True if hardly anything was done: then the words of both sides are one thread."""
         return not self.actions or len(self.actions) * 4 < len(self.replies)
+
+    @property
+    def is_work(self) -> bool:
+        """True if the assistant works by itself: several calls for each message of a person."""
+        return not self.is_talk and len(self.actions) >= max(WORK_CALLS_MIN, CALLS_PER_ASK * len(self.asks))
 
 
 def tell_story(span: Span) -> list[Line]:

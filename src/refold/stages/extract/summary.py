@@ -31,6 +31,7 @@ from refold.stages.extract.layout import (
     SMALL_TOKENS,
     Layout,
     Line,
+    choose_leads,
     choose_lines,
     close_frame,
     neutralise,
@@ -52,10 +53,14 @@ Style = Literal["note", "sections", "short", "truncated"]
 VALUES_SHARE = 0.25
 # A record with room for a story spends more of it on words.
 STORY_VALUES_SHARE = 0.18
+# Where the assistant works by itself, a word about each of its many steps tells more.
+WORK_VALUES_SHARE = 0.12
 # Where nothing was done, nothing will be called with a value: words come first.
 TALK_VALUES_SHARE = 0.1
 VALUES_TOKENS_MIN = 100
 ASKED_SHARE = 0.25
+# A word about each step comes before anything else that was said or done; what is left is for outcomes and details.
+LEADS_SHARE = 0.9
 # In a summary bounded by characters exact values take what the words leave of it, and at least this share.
 BOUNDED_INDEX_SHARE = 0.3
 # Below so many characters a full frame would take most of a bounded summary.
@@ -277,6 +282,8 @@ def _write_body(
     if options.style == "truncated":
         return _write_truncated(span.messages, room, count)
     share = VALUES_SHARE if room < SMALL_TOKENS else STORY_VALUES_SHARE
+    if span.is_work and room >= SMALL_TOKENS:
+        share = WORK_VALUES_SHARE
     if not span.actions:
         share = TALK_VALUES_SHARE
     most = min(options.index_tokens_max, int(room * share))
@@ -382,10 +389,13 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     older = [line for line in rest if line.topic == "rule" or (line.who == "U" and not span.is_talk)]
     asked += choose_lines(older, quarter - _cost(asked, count), count, told=_tell(asked))
     taken = set(map(id, asked))
-    chosen = choose_lines(
-        [line for line in rest if id(line) not in taken], room - _cost(asked, count), count, told=_tell(asked)
-    )
-    return write_lines(_leave_quoted([*asked, *chosen]), layout, span.language)
+    rest = [line for line in rest if id(line) not in taken]
+    room -= _cost(asked, count)
+    leads: list[Line] = []
+    if span.is_work:
+        leads, rest = choose_leads(rest, int(room * LEADS_SHARE), count)
+    chosen = choose_lines(rest, room - _cost(leads, count), count, told=_tell([*asked, *leads]), begun=leads)
+    return write_lines(_leave_quoted([*asked, *leads, *chosen]), layout, span.language)
 
 
 def _leave_quoted(lines: Sequence[Line]) -> list[Line]:
