@@ -29,6 +29,7 @@ from refold.stages.fold_units import (
     share_room,
     summary_room,
     weigh_span,
+    works_alone,
 )
 from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, free_runs, items_of
@@ -190,6 +191,7 @@ class Fold(FoldOptions):
         index = share_room(self, view, goal, runs, share=self.index_share, tokens_max=self.index_tokens_max)
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
         weights = [weigh_span(view, span) for span in spans]
+        is_work = works_alone(view)
         planned = []
         for span, size, weight in zip(spans, sizes, weights, strict=True):
             least = max(find_least(goal), min(SPAN_TOKENS_MIN, size // 2))
@@ -206,6 +208,7 @@ class Fold(FoldOptions):
                 chars_max=self.summary_chars_max,
                 words_share=STANDING_WORDS_SHARE if self.stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
+                is_work=is_work,
                 check=goal.check,
             )
             planned.append((span, options))

@@ -31,8 +31,6 @@ from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
 SENTENCES_MAX = 40
-# So many calls, in all and for each message of a person: the assistant works by itself.
-WORK_CALLS_MIN, CALLS_PER_ASK = 12, 3
 # So many words make a sentence that can say something.
 FULL_WORDS = 6.0
 INFO_POWER = 0.7
@@ -102,11 +100,6 @@ class Span:
     def is_talk(self) -> bool:
         """True if hardly anything was done: then the words of both sides are one thread."""
         return not self.actions or len(self.actions) * 4 < len(self.replies)
-
-    @property
-    def is_work(self) -> bool:
-        """True if the assistant works by itself: several calls for each message of a person."""
-        return not self.is_talk and len(self.actions) >= max(WORK_CALLS_MIN, CALLS_PER_ASK * len(self.asks))
 
 
 def tell_story(span: Span) -> list[Line]:

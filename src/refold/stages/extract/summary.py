@@ -83,7 +83,8 @@ class ExtractOptions:
 
     ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
-    say what a person wants kept. ``closing`` is a sentence below the summary, before the handle. ``check`` is called
+    say what a person wants kept. ``closing`` is a sentence below the summary, before the handle. With ``is_work`` the
+    assistant works by itself, and every step of it gets a word before any gets a second. ``check`` is called
     between passes and raises OutOfTime when the work has taken too long.
     """
 
@@ -96,6 +97,7 @@ class ExtractOptions:
     words_share: float = 1.0
     instructions: str = ""
     turn_range: tuple[int, int] = (0, 0)
+    is_work: bool = False
     check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
 
     @property
@@ -282,7 +284,7 @@ def _write_body(
     if options.style == "truncated":
         return _write_truncated(span.messages, room, count)
     share = VALUES_SHARE if room < SMALL_TOKENS else STORY_VALUES_SHARE
-    if span.is_work and room >= SMALL_TOKENS:
+    if options.is_work and room >= SMALL_TOKENS:
         share = WORK_VALUES_SHARE
     if not span.actions:
         share = TALK_VALUES_SHARE
@@ -392,7 +394,7 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     rest = [line for line in rest if id(line) not in taken]
     room -= _cost(asked, count)
     leads: list[Line] = []
-    if span.is_work:
+    if options.is_work and not span.is_talk:
         leads, rest = choose_leads(rest, int(room * LEADS_SHARE), count)
     chosen = choose_lines(rest, room - _cost(leads, count), count, told=_tell([*asked, *leads]), begun=leads)
     return write_lines(_leave_quoted([*asked, *leads, *chosen]), layout, span.language)
