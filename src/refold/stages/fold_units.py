@@ -293,7 +293,9 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[li
         # What one run's records take is missing for those of the next.
         standing = [unit for run, count in zip(runs, counts, strict=True) for unit in run[:count]]
         new = [unit for run, count in zip(runs, counts, strict=True) for unit in run[count:]]
-        keeps = _may_stand(fold, view, goal, standing) and not _is_uneven(fold, view, goal, standing, new)
+        keeps = _may_stand(fold, view, goal, standing) and not _is_uneven(
+            view, _count_most(fold, view, goal), standing, new
+        )
         return [run[count:] if keeps else run for run, count in zip(runs, counts, strict=True)]
     stand = [_may_stand(fold, view, goal, run[:count]) for run, count in zip(runs, counts, strict=True)]
     return [run[count:] if keeps else run for run, count, keeps in zip(runs, counts, stand, strict=True)]
@@ -327,11 +329,10 @@ def _count_most(fold: FoldOptions, view: View, goal: Goal) -> int:
     return min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not _has_tools(view)))
 
 
-def _is_uneven(fold: FoldOptions, view: View, goal: Goal, standing: Sequence[Unit], new: Sequence[Unit]) -> bool:
+def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Unit]) -> bool:
     """Tell whether earlier records tell much less of their steps, or leave much less for the new ones, than is fair."""
     if not standing or not new:
         return False
-    most = _count_most(fold, view, goal)
     tokens = sum(count_unit(view, unit) for unit in standing)
     told, untold = (sum(_weigh_unit(view, unit) for unit in units) for units in (standing, new))
     fair = most * told / (told + untold)
