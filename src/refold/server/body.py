@@ -260,9 +260,10 @@ class Places:
 
     def is_in(self, body: bytes) -> bool:
         """Return whether another body begins with all of these messages."""
-        view, end = memoryview(self.body), self.spans[-1][1]  # A memoryview copies nothing.
-        tail = max(0, end - _TAIL)  # Most other conversations differ in these few bytes.
-        return body.startswith(view[tail:end], tail) and body.startswith(view[:end])
+        end = self.spans[-1][1]
+        tail = slice(max(0, end - _TAIL), end)
+        # Most other conversations differ in these few bytes. A memoryview copies nothing.
+        return self.body[tail] == body[tail] and body.startswith(memoryview(self.body)[:end])
 
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body shares at its beginning, byte for byte."""
