@@ -18,7 +18,7 @@ from refold.conversation.message import find_marks, mark
 from refold.conversation.reason import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
-from refold.stages.extract.layout import close_frame, neutralise
+from refold.stages.extract.layout import Line, choose_leads, close_frame, neutralise
 from refold.stages.extract.story import split_clauses, weigh_sentence
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
@@ -954,3 +954,29 @@ def test_a_test_that_the_command_names_is_not_named_again_by_its_failure() -> No
     text = extract([user("Run."), *step("bash", {"command": f"pytest {name}"}, failed), assistant("It fails.")]).text
     assert text.count(name) == 1
     assert "IndexError: list index" in text
+
+
+def make_step_lines(messages: int, sentences: int) -> list[Line]:
+    said = "The check number {} of part {} failed because the parser drops the last field of every row."
+    return [
+        Line("happened", said.format(at, number), 2.0 - number / 10, at + number / 10_000, "A")
+        for at in range(messages)
+        for number in range(sentences)
+    ]
+
+
+def test_every_step_has_a_word_before_any_has_a_second() -> None:
+    told = make_step_lines(messages=12, sentences=4)
+    leads, rest = choose_leads(told, 12 * 22, lambda text: len(text) // 4)
+    assert {int(line.at) for line in leads} == set(range(12))
+    assert sum(len(line.written) // 4 for line in leads) <= 12 * 22
+    assert all(line in told or line.text.endswith("…") for line in leads)
+    assert not {line.text for line in leads} & {line.text for line in rest}
+
+
+def test_where_not_even_short_leads_fit_the_steps_that_tell_most_have_one() -> None:
+    told = make_step_lines(messages=12, sentences=1)
+    best = replace(told[7], worth=9.0)
+    leads, rest = choose_leads([*told[:7], best, *told[8:]], 40, lambda text: len(text) // 4)
+    assert 7 in {int(line.at) for line in leads}
+    assert 1 <= len(leads) < 12 == len(leads) + len(rest)

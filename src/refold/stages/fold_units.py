@@ -335,7 +335,7 @@ def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Un
         return False
     tokens = sum(count_unit(view, unit) for unit in standing)
     told, untold = (sum(_weigh_unit(view, unit) for unit in units) for units in (standing, new))
-    fair = most * told / (told + untold)
+    fair = most * told / max(1, told + untold)
     is_squeezed = tokens < min(fair, told) * UNEVEN_SHARE
     return is_squeezed or most - tokens < (most - fair) * UNEVEN_SHARE
 
