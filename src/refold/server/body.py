@@ -35,7 +35,7 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 # many values.
 VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
 _BLOCK = 65_536
-_PROBE, _TAIL = 512, 64
+_PROBE = 512
 _GAP = re.compile(r"[ \t\n\r]*")
 _BYTES_GAP = re.compile(rb"[ \t\n\r]*")
 _scan = json.JSONDecoder(strict=False).raw_decode
@@ -260,10 +260,7 @@ class Places:
 
     def is_in(self, body: bytes) -> bool:
         """Return whether another body begins with all of these messages."""
-        end = self.spans[-1][1]
-        tail = slice(max(0, end - _TAIL), end)
-        # Most other conversations differ in these few bytes. A memoryview copies nothing.
-        return self.body[tail] == body[tail] and body.startswith(memoryview(self.body)[:end])
+        return body.startswith(memoryview(self.body)[: self.spans[-1][1]])  # A memoryview copies nothing.
 
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body shares at its beginning, byte for byte."""

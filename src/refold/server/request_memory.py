@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import islice
 from operator import itemgetter
 
@@ -21,7 +21,7 @@ from refold.server.wires import Wire
 
 # Requests with the same beginning that are looked at, and those of them that are compared message by message.
 CANDIDATES_MAX, COMPARED_MAX = 256, 32
-HEAD_BYTES = 48
+HEAD_BYTES, PROBE_BYTES = 48, 64
 WAIT_S = 1.0
 
 Start = tuple[str, str, bytes]
@@ -34,12 +34,17 @@ def name_start(tenant: str, wire: str, body: bytes) -> Start:
 
 @frozen
 class Remembered:
-    """A session's last prepared request: its bytes, and what was read from them."""
+    """A session's last prepared request: its bytes, and what was read from them.
+
+    ``probe`` are the last bytes of its last message, which begin at ``probe_at``.
+    """
 
     session: KnownSession
     places: Places
     request: ReadRequest
     start: Start
+    probe: bytes = field(repr=False)
+    probe_at: int
 
 
 @frozen
@@ -108,7 +113,9 @@ class RequestMemory:
         self, start: Start, wire: Wire, body: bytes, *, session_id: str, conversation: str
     ) -> Continued | None:
         candidates = self._list_candidates(start, session_id, conversation)
-        shared = [(len(one.places.spans), one) for one in candidates if one.places.is_in(body)]
+        # Most other conversations of the same client differ in these few bytes.
+        likely = [one for one in candidates if body.startswith(one.probe, one.probe_at)]
+        shared = [(len(one.places.spans), one) for one in likely if one.places.is_in(body)]
         if not shared:
             # A retry, or a conversation that was changed further back, shares only part of what is remembered.
             shared = [(one.places.count_shared(body), one) for one in candidates[:COMPARED_MAX]]
@@ -135,7 +142,9 @@ class RequestMemory:
             self.forget(session.id)
         elif session.digests is request.digests:
             start = name_start(session.tenant, session.wire, places.body)
-            self._keep(Remembered(session, places, replace(request, body={}, messages=[]), start))
+            at = max(0, places.end - PROBE_BYTES)
+            known = replace(request, body={}, messages=[])
+            self._keep(Remembered(session, places, known, start, places.body[at : places.end], at))
 
     def _keep(self, remembered: Remembered) -> None:
         session_id, size = remembered.session.id, len(remembered.places.body)
