@@ -13,8 +13,9 @@ from refold.conversation import because
 from refold.conversation.message import Message, Part
 from refold.errors import ConfigError
 from refold.stages.densify import Densify, densify_text, expand_text, find_blocks
-from refold.stages.densify.cells import dump, parse
+from refold.stages.densify.cells import ABSENT, dump, parse
 from refold.stages.densify.stage import read_block, write_document, write_lines
+from refold.stages.densify.table import find_value
 from tests.stages.sessions import propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"
@@ -388,3 +389,22 @@ def test_every_recorded_output_comes_back_and_stays_honest(shared_data: Path):
         else:
             assert dump(parse(expand_text(made))) == dump(value)
     assert changed > 10
+
+
+class CountedKey(str):
+    """A key that counts how often it is compared."""
+
+    __slots__ = ()
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedKey.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_a_name_is_not_searched_for_among_the_values_of_a_long_list() -> None:
+    rows = [{"a": {"b": 1}}, {"a": [1, 2, 3]}, {"a": [0] * 10_000}, {"a": 7}]
+    assert [find_value(row, ("a", CountedKey("b"))) for row in rows] == [1, ABSENT, ABSENT, ABSENT]
+    assert CountedKey.comparisons < 10  # Of the dictionary alone.
+    assert [find_value(row, ("a", 2)) for row in rows] == [ABSENT, 3, 0, ABSENT]

@@ -272,7 +272,8 @@ class RecallIndex:
             wanted = dict.fromkeys(notes)
             stored = read_notes(db, mark)
             gone = [key for key, note in stored.items() if note not in wanted]
-            new = [note for note in wanted if note not in set(stored.values())]
+            known = set(stored.values())
+            new = [note for note in wanted if note not in known]
             erase_notes(db, mark, gone)
             key = max(stored, default=mark.key(NOTES_FROM) - 1)
             for note in new:

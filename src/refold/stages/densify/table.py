@@ -102,8 +102,8 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
 def find_value(row: Value, path: tuple[str | int, ...]) -> Value:
     """Return the value at a path of a row; ``ABSENT`` if the row has no such path."""
     for key in path:
-        known = range(len(row)) if type(row) is list else row if type(row) is dict else ()
-        if key not in known:
+        is_place = type(row) is list and isinstance(key, int) and key < len(row)
+        if not is_place and not (type(row) is dict and key in row):
             return ABSENT
         row = row[key]
     return row
