@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from refold.integrations.streamed import StreamedReply
+from refold.testing import ScriptedReply, ScriptedUsage
+from refold.testing.answers import WIRES
 from refold.testing.integration import CASES, AgentSetup, run_case
 from tests.integrations.driving import ChatAgent, ChatDriver, ClaudeDriver, ResponsesDriver
 from tests.tokens.oracle import count_reference
@@ -65,3 +68,17 @@ def test_a_broken_adapter_fails_the_contract(case: str, kind: type[ChatAgent], t
 
     with pytest.raises(AssertionError):
         run_case(case, BrokenDriver(), tmp_path)
+
+
+@pytest.mark.parametrize("wire", list(WIRES))
+def test_a_stream_is_stored_if_it_begins_with_events_of_no_format(wire: str) -> None:
+    reply = StreamedReply()
+    for event in ({"type": "keepalive"}, {"type": "ping"}, {"object": "chat.completion.chunk"}):
+        reply.add(event)
+    for _, event in WIRES[wire][1](
+        ScriptedReply("It is 3."), ScriptedUsage(1, 2), {"model": "m", "stream_options": {}}
+    ):
+        reply.add(event)
+    whole = reply.take(is_closed=True)
+    assert whole is not None
+    assert "It is 3." in str(whole["reply"])

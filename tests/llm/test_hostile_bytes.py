@@ -169,3 +169,13 @@ async def test_a_pause_of_a_year_is_reported_and_never_waited_for(ask: Ask, writ
     ):
         await attempt(lambda: ask(url), RetryLimits(attempts_max=3, timeout_s=600))
     assert (told.value.retry_after_s or 0) > 86_400
+
+
+async def test_a_block_is_sent_back_without_its_null_fields() -> None:
+    body = write_anthropic("hi").replace(b'"text": ""}', b'"text": "", "citations": null}')
+    with serve_bytes(lambda: iter([body]), headers=EVENTS) as url:
+        model = AnthropicModel("m", "key", url)
+        items = [item async for item in model.stream(ChatRequest([{"role": "user", "content": "hi"}]))]
+        await model.aclose()
+    assert isinstance(items[-1], ChatReply)
+    assert items[-1].message["content"] == [{"type": "text", "text": "hi"}]

@@ -151,6 +151,18 @@ def test_a_reader_gives_up_on_what_never_ends():
     assert not reader.finish().has_usage
 
 
+def test_a_reader_keeps_figures_alone_of_a_stream():
+    reader = AnswerReader(CHAT.answer(), "text/event-stream")
+    call = {"index": 0, "function": {"name": "run", "arguments": "{"}}
+    chunk = {"choices": [{"index": 0, "delta": {"content": "a", "tool_calls": [call]}, "finish_reason": None}]}
+    for _ in range(100):
+        reader.feed(b"data: %s\n\n" % json.dumps(chunk).encode())
+    reader.feed(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}\n\n')
+    answered = reader.finish()
+    assert (answered.usage, answered.finish_reason) == ({"prompt_tokens": 7}, "stop")
+    assert (answered.chars, answered.calls) == (0, [])
+
+
 @pytest.mark.parametrize("number", ["1e999", "-1e400", "NaN", "Infinity"])
 def test_a_request_with_a_number_that_nobody_can_write_again_goes_through_as_it_came(start, number):
     rig = start(config={"window": 8_000, "reserve": 1_000})

@@ -13,6 +13,7 @@ from refold.server.recall_tool import NAME, make_recall_tool
 from refold.server.wires import RESPONSES
 from refold.testing import ScriptedCall, ScriptedReply, call_tool, fail, say
 from tests.effort import each_once, first_of
+from tests.server.raw_upstream import RawUpstream, play_chunks
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 from tests.server.test_fallback import WRITES, FailingLedger
 
@@ -165,6 +166,27 @@ def test_a_model_that_never_stops_does_not_show_the_call(start, wire, is_streame
         answer = rig.post(wire, body)
         assert answer.status_code == 502
         assert NAME not in answer.text
+
+
+def test_an_answer_that_only_a_lossless_parser_reads_is_sent_back_unchanged(start):
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": NAME, "arguments": "{}"},
+        "extra_content": {"google": {"thought_signature": "c2lnbg=="}},
+    }
+    message = {"role": "assistant", "content": "half \ud83d", "seed": 10**22, "tool_calls": [call]}
+    recall = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+    final = '{"choices": [{"index": 0, "message": {"role": "assistant", "content": "done"}}]}'
+    answers = [recall.encode(), final.encode()]
+    with RawUpstream(lambda line: play_chunks([answers.pop(0)], "application/json")(line)) as upstream:
+        rig = start(upstream=upstream.url, settings=ON)
+        body = make_body("openai-chat", [{"role": "user", "content": "go"}], tools=TOOLS["openai-chat"])
+        answer = rig.post("openai-chat", body)
+        assert answer.content == final.encode()
+        said = json.loads(upstream.requests[1].partition(b"\r\n\r\n")[2])["messages"][-2]
+    assert said["content"] == "half \ud83d"
+    assert said["tool_calls"] == [call]
 
 
 @pytest.mark.parametrize("wire", WIRES)

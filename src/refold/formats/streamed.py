@@ -18,6 +18,7 @@ _SHOWN: dict[str, Literal["text", "thinking"]] = {
     "reasoning_content": "thinking",
     "reasoning": "thinking",
 }
+_CALL_FIELDS = ("index", "id", "type", "function")
 _PIECES = ("text", "thinking", "signature", "partial_json")
 RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -95,6 +96,8 @@ class ChatAnswer(StreamedAnswer):
         super().__init__()
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, Raw] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._whole: Raw = {}
 
     @property
     def texts(self) -> dict[str, str]:
@@ -102,13 +105,19 @@ class ChatAnswer(StreamedAnswer):
 
     @property
     def calls(self) -> list[ToolCall]:
-        made = [self._calls[at] for at in sorted(self._calls)]
-        return [ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in made]
+        made = [(one["id"], one["function"]) for one in self._list_calls()]
+        return [ToolCall(call_id, function["name"], function["arguments"]) for call_id, function in made]
 
     @property
     def message(self) -> Raw:
-        calls = {"tool_calls": [self._calls[at] for at in sorted(self._calls)]} if self._calls else {}
-        return {"role": "assistant", "content": None, **self.texts, **calls}
+        calls = {"tool_calls": self._list_calls()} if self._calls else {}
+        return self._whole or {"role": "assistant", "content": None, **self.texts, **calls}
+
+    def _list_calls(self) -> list[Raw]:
+        functions: dict[int, Raw] = {at: {"name": "", "arguments": ""} for at in sorted(self._calls)}
+        for (at, name), pieces in self._pieces.items():
+            functions[at][name] = "".join(pieces)
+        return [{**self._calls[at], "function": function} for at, function in functions.items()]
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
         self._add_figures(event)
@@ -122,11 +131,17 @@ class ChatAnswer(StreamedAnswer):
         return shown
 
     def add_whole(self, payload: Mapping[str, Any]) -> None:
-        choices = [{**one, "delta": one.get("message")} for one in list_objects(payload.get("choices"))]
-        self.add({**payload, "choices": choices})
+        choice = next(iter(list_objects(payload.get("choices"))), {})
+        self._whole = _object(choice.get("message"))
+        # Some servers number all calls of an answer with 0.
+        calls = [{**call, "index": at} for at, call in enumerate(list_objects(self._whole.get("tool_calls")))]
+        self.add({**payload, "choices": [{**choice, "index": 0, "delta": {**self._whole, "tool_calls": calls}}]})
 
     def _add_delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
-        for name, piece in delta.items():
+        for name, given in delta.items():
+            # Some servers send their text in blocks.
+            blocks = list_objects(given) if name == "content" else []
+            piece = "".join(str(one.get("text") or "") for one in blocks) or given
             if name == "tool_calls":
                 for call in list_objects(piece):
                     self._add_call(call)
@@ -134,20 +149,21 @@ class ChatAnswer(StreamedAnswer):
                 self._texts.setdefault(name, []).append(piece)
                 self.chars += len(piece)
                 # Some servers send their reasoning under both names.
-                if name in _SHOWN and not (name == "reasoning" and "reasoning_content" in delta):
+                if name in _SHOWN and not (name == "reasoning" and delta.get("reasoning_content")):
                     yield Delta(_SHOWN[name], piece)
 
     def _add_call(self, piece: Mapping[str, Any]) -> None:
         # Some servers omit the index and send each call in one piece.
-        at = piece.get("index")
-        function: Raw = {"name": "", "arguments": ""}
-        call = self._calls.setdefault(
-            at if isinstance(at, int) else len(self._calls), {"id": "", "type": "function", "function": function}
-        )
+        index = piece.get("index")
+        at = index if isinstance(index, int) else len(self._calls)
+        call = self._calls.setdefault(at, {"id": "", "type": "function"})
         call["id"] = call["id"] or str(piece.get("id") or "")
-        for name, text in _object(piece.get("function")).items():
+        # Providers want other fields back with the call, such as the signature of a thought.
+        call.update((name, value) for name, value in piece.items() if name not in _CALL_FIELDS and value is not None)
+        for name, given in _object(piece.get("function")).items():
+            text = write_arguments(given) if name == "arguments" and given is not None else given
             if isinstance(text, str):
-                call["function"][name] = call["function"].get(name, "") + text
+                self._pieces.setdefault((at, name), []).append(text)
                 self.chars += len(text)
 
 
@@ -175,7 +191,7 @@ class BlockAnswer(StreamedAnswer):
             *texts, written = ("".join(self._pieces.get((at, name), ())) for name in _PIECES)
             block = self._blocks[at]
             if block.get("type") == "tool_use" and not written:
-                written = json.dumps(block.get("input") or {}, ensure_ascii=False)
+                written = write_arguments(block.get("input") or {})
             begun = {name: block[name] for name in _PIECES if isinstance(block.get(name), str)}
             added = {name: begun.get(name, "") + text for name, text in zip(_PIECES, texts, strict=False) if text}
             yield {**block, **added}, written
@@ -226,14 +242,18 @@ class ResponseAnswer(StreamedAnswer):
     @property
     def calls(self) -> list[ToolCall]:
         made = [one for one in list_objects(self._response.get("output")) if one.get("type") == "function_call"]
-        return [ToolCall(str(one.get("call_id")), str(one.get("name")), str(one.get("arguments"))) for one in made]
+        return [
+            ToolCall(str(one.get("call_id")), str(one.get("name")), write_arguments(one.get("arguments")))
+            for one in made
+        ]
 
     def add(self, event: Mapping[str, Any]) -> list[Delta]:
-        if event.get("type") in RESPONSE_ENDS:
-            self.add_whole(_object(event.get("response")))
-            self.is_ended = event["type"] != "response.failed"
-        elif event.get("type") == "error":
-            self._add_figures({"error": event})
+        kind, response = event.get("type"), _object(event.get("response"))
+        if response:  # Servers name the event that ends a response differently.
+            self.add_whole(response)
+            self.is_ended = kind in RESPONSE_ENDS[:2]
+        else:
+            self._add_figures({**event, "error": event.get("error") or event} if kind == "error" else event)
         return []
 
     def add_whole(self, payload: Mapping[str, Any]) -> None:
@@ -253,6 +273,16 @@ def _object(value: object) -> Raw:
 def list_objects(value: object) -> list[Raw]:
     """Return the JSON objects in a list; empty if the value is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def write_arguments(given: object) -> str:
+    """Return the arguments of a call as text; some servers send them as an object."""
+    if isinstance(given, str):
+        return given
+    try:
+        return json.dumps(given, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def read_arguments(written: str, default: Raw | None = None) -> Raw:

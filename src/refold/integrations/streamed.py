@@ -12,7 +12,7 @@ from refold.manager.managed import ManagedSession
 
 
 class StreamedReply:
-    """The answer of one stream, whose first event shows the format; it is stored once."""
+    """The answer of one stream, whose events show the format; it is stored once."""
 
     def __init__(self) -> None:
         self._answer: StreamedAnswer | None = None
@@ -23,10 +23,9 @@ class StreamedReply:
         raw = event if isinstance(event, dict) else to_plain(event)
         if not isinstance(raw, dict):
             return
-        if self._answer is None:
-            is_response = str(raw.get("type", "")).startswith("response.")
-            self._answer = ChatAnswer() if "choices" in raw else ResponseAnswer() if is_response else BlockAnswer()
-        self._answer.add(raw)
+        self._answer = self._answer or _start_answer(raw)
+        if self._answer is not None:
+            self._answer.add(raw)
 
     def take(self, *, is_closed: bool = False) -> dict[str, Any] | None:
         """Return the arguments of ``session.commit`` as soon as the answer is whole, and only then.
@@ -42,6 +41,16 @@ class StreamedReply:
             "usage": answer.usage or None,
             "finish_reason": answer.finish_reason or None,
         }
+
+
+def _start_answer(event: dict[str, Any]) -> StreamedAnswer | None:
+    """Return an empty answer of the format that an event belongs to; None if it may belong to any, as a ping does."""
+    kind = str(event.get("type", ""))
+    if "choices" in event:
+        return ChatAnswer()
+    if kind.startswith("response."):
+        return ResponseAnswer()
+    return BlockAnswer() if kind.startswith(("message_", "content_block_")) else None
 
 
 def follow(stream: Iterator[Any], session: ManagedSession) -> Iterator[Any]:

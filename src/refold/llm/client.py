@@ -148,7 +148,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
                         event = await anext(events)
                     except StopAsyncIteration:
                         break
-                for piece in answer.add(event.to_dict(warnings=False)):
+                for piece in answer.add(event.to_dict(exclude_none=True, warnings=False)):
                     yield piece
         if answer.chars > request.chars_max:
             answer.finish_reason = "length"

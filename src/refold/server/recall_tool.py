@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,10 +21,10 @@ from refold.agent.context_tools import PAGE_CHARS, Texts
 from refold.errors import HandleUnknown, LedgerError
 from refold.formats.streamed import StreamedAnswer, ToolCall, list_objects, read_arguments
 from refold.manager import ContextCompressionManager
-from refold.server.body import add_to_array, dump_json, parse_json
+from refold.server.body import Unreadable, add_to_array, dump_json, parse_json
 from refold.server.recall_stream import AnthropicStream, ChatStream, RecallStream, ResponsesStream
 from refold.server.request import Send, Watch, choose_response_headers
-from refold.server.upstream import BrokenOff, read_object, relay_answer
+from refold.server.upstream import BrokenOff, relay_answer
 from refold.server.wires import Wire
 from refold.tokens import counter_for
 
@@ -283,7 +284,9 @@ class TurnRelay:
         if self._stream is not None:
             return self._stream.answer
         answer = self._wire.answer()
-        answer.add_whole(read_object(bytes(self._whole)))
+        with suppress(Unreadable):
+            whole = parse_json(bytes(self._whole))  # Without loss: the answer is sent back with the results.
+            answer.add_whole(whole if isinstance(whole, dict) else {})
         return answer
 
     async def _take(self, chunk: bytes) -> None:

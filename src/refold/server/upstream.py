@@ -25,7 +25,7 @@ from yarl import URL
 
 from refold.conversation.message import frozen
 from refold.errors import ContextOverflow, ProviderError, Unavailable
-from refold.formats.streamed import StreamedAnswer
+from refold.formats.streamed import StreamedAnswer, list_objects
 from refold.llm.errors import classify_response
 from refold.server.request import (
     Asked,
@@ -335,7 +335,10 @@ class AnswerReader:
 
     def _read_line(self, line: bytes) -> None:
         if line.startswith(b"data:") and any(word in line for word in _WORDS):
-            self._answer.add(read_object(line[5:]))
+            event = read_object(line[5:])
+            for choice in list_objects(event.get("choices")):
+                choice.pop("delta", None)  # Only figures are kept: nothing limits the length of a stream.
+            self._answer.add(event)
 
 
 def read_object(text: bytes) -> dict[str, Any]:
