@@ -20,6 +20,7 @@ from refold.conversation.view import apply, extend
 from refold.errors import ConfigError
 from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages.fold import Fold
+from refold.stages.fold_units import works_alone
 from refold.stages.stage import Ask, Goal, Reply
 from refold.stages.window import Window
 from refold.testing import find_violations
@@ -408,3 +409,25 @@ def test_a_chat_keeps_its_last_exchanges_beside_a_record_that_can_hold_a_story()
     assert record.tokens > hard // 4
     assert sum(not item.is_fold for item in after.items) >= 8
     assert after.tokens <= hard
+
+
+def test_a_session_of_an_agent_gets_the_same_room_in_the_format_of_either_provider() -> None:
+    openai, anthropic = [user("Fix the build.")], [user("Fix the build.")]
+    for number in range(30):
+        said, output = f"Step {number}: module_{number} fails, so I read it.", lines(40, f"module {number}")
+        openai += step("read", {"path": f"src/module_{number}.py"}, output)
+        openai[-2]["content"] = said
+        call = {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": f"src/module_{number}.py"}}
+        anthropic += [
+            assistant([{"type": "text", "text": said}, call]),
+            user([{"type": "tool_result", "tool_use_id": "call_1", "content": output}]),
+        ]
+    sizes = []
+    for wire, messages in (("openai-chat", openai), ("anthropic", anthropic)):
+        view = view_of(messages, wire)
+        assert works_alone(view)
+        [fold] = [item for item in run(Fold(), view, half(view)).items if item.is_fold]
+        sizes.append((len(fold.messages), fold.tokens))
+    (covered, tokens), (same, about) = sizes
+    assert covered == same
+    assert abs(tokens - about) <= tokens // 10

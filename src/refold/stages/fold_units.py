@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar, Literal
 
-from refold.conversation.message import Role, is_user_turn
+from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.turn import Unit, find_turns, newest_step
 from refold.conversation.view import Item, View
 from refold.stages.extract.layout import heading_of
@@ -165,12 +165,17 @@ def share_room(
 
 
 def _has_tools(view: View) -> bool:
-    return any(message.role == "tool" for message in view.messages)
+    return any(map(_is_result, view.messages))
+
+
+def _is_result(one: Message | Item) -> bool:
+    """Return whether a message brings results of tools; in Anthropic's format its role is ``user``."""
+    return one.role == "tool" or any(part.kind == "result" for part in one.parts)
 
 
 def works_alone(view: View) -> bool:
     """Tell whether an agent works by itself: several tool results for each message of a person."""
-    results = sum(message.role == "tool" for message in view.messages)
+    results = sum(map(_is_result, view.messages))
     asks = sum(message.starts_turn for message in view.messages)
     return results >= max(WORK_RESULTS_MIN, RESULTS_PER_ASK * asks)
 
@@ -194,7 +199,7 @@ def weigh_span(view: View, span: Sequence[Unit]) -> float:
     """Return how much there is to tell of a span: a token of a record tells more than a word, a tool's output less."""
     weight = 1.0
     for item in items_of(view, span):
-        kind = RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if item.role == "tool" else 1.0
+        kind = RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if _is_result(item) else 1.0
         weight += item.tokens * kind
     return weight
 
@@ -343,8 +348,8 @@ def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Un
 def _weigh_unit(view: View, unit: Unit) -> int:
     """Return about how many tokens of a unit's originals tell something: of a tool's output a few lines."""
     messages = (message for item in view.items[unit.start : unit.stop] for message in item.messages)
-    sizes = ((message.role, view.lens.plain(message).tokens) for message in messages)
-    return sum(min(size, TOLD_RESULT_TOKENS if role == "tool" else TOLD_TOKENS) for role, size in sizes)
+    sizes = ((_is_result(message), view.lens.plain(message).tokens) for message in messages)
+    return sum(min(size, TOLD_RESULT_TOKENS if is_result else TOLD_TOKENS) for is_result, size in sizes)
 
 
 def _names_open_ask(item: Item) -> bool:
