@@ -15,7 +15,7 @@ from operator import itemgetter
 from refold.conversation.message import frozen
 from refold.server.body import Places, ReadRequest, TooManyValues, Unreadable, find_places, read_request
 from refold.server.outgoing import Reporter
-from refold.server.session_lookup import KnownSession, continues, count_answers
+from refold.server.session_lookup import KnownSession, answers_twice, continues
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 from refold.server.wires import Wire
 
@@ -75,7 +75,7 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     if not is_named:
         count = len(before.digests)
         # After more than one answer, another session may share more with this request than its beginning.
-        if count_answers(request.replies[count:]) > 1 or not continues(session, request, count):
+        if answers_twice(request.replies[count:]) or not continues(session, request, count):
             return None
     return Continued(remembered, kept, request)
 

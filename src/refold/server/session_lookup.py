@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import compress, pairwise
+from itertools import chain, compress, pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -334,7 +334,7 @@ class Identities:
             is_whole = common == len(known.digests)
             # A session whose last request is one answer ago comes first: others may run the same task beside it. A
             # session that ended many answers ago only begins alike.
-            rank = (is_whole and count_answers(request.replies[common:]) <= 1, common, is_whole)
+            rank = (is_whole and not answers_twice(request.replies[common:]), common, is_whole)
             if rank >= best_rank and continues(known, request, common):
                 best, best_rank = known, rank
         return best
@@ -399,9 +399,10 @@ def _start_of(known: KnownSession) -> tuple[str, str, str]:
     return known.tenant, known.wire, known.digests[0]
 
 
-def count_answers(replies: Sequence[bool]) -> int:
-    """Return how often the model answered; an answer may consist of several messages."""
-    return sum(is_reply and not before for before, is_reply in pairwise((False, *replies)))
+def answers_twice(replies: Sequence[bool]) -> bool:
+    """Return whether the model answered more than once; an answer may consist of several messages."""
+    starts = (is_reply and not before for before, is_reply in pairwise(chain((False,), replies)))
+    return any(starts) and any(starts)  # Stops at the second one: a history may have thousands.
 
 
 def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
