@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, flat_budget
@@ -28,6 +27,8 @@ from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from refold.config import CompressionConfig
     from refold.llm.summariser import Summariser
     from refold.manager.compress import CompactResult

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from refold.errors import BudgetTooSmall, RefoldError, Sentence, find_sentence
@@ -23,6 +22,8 @@ _CHINESE = re.compile("[\u4e00-\u9fff]")
 @cache
 def read_chinese(name: str = "zh") -> dict[str, str]:
     """Return the Chinese texts by their English ones; with the name ``reasons``, those of reasons by their codes."""
+    from importlib.resources import files  # The core loads this module, and needs a file only for Chinese.
+
     texts: dict[str, str] = json.loads(files("refold").joinpath("locale", f"{name}.json").read_text(encoding="utf-8"))
     return texts
 

@@ -104,6 +104,14 @@ def test_import_refold_loads_the_standard_library_only(tmp_path: Path) -> None:
     assert loaded == {"refold"}
 
 
+def test_compress_loads_no_module_for_files_or_addresses(tmp_path: Path) -> None:
+    listing = "import sys, json; {}; print(json.dumps(sorted(sys.modules)))"
+    before, after = (run_python(listing.format(code), cwd=tmp_path) for code in ("pass", "from refold import compress"))
+    assert after.returncode == 0, after.stderr
+    loaded = set(json.loads(after.stdout)) - set(json.loads(before.stdout))
+    assert loaded.isdisjoint({"importlib.resources", "pathlib", "random", "shutil", "tempfile", "urllib", "zipfile"})
+
+
 def test_all_names_every_public_name_once_and_each_loads() -> None:
     assert list(refold.__all__) == sorted(set(refold.__all__))
     assert set(refold._HOMES) < set(refold.__all__)
