@@ -14,8 +14,8 @@ questions. *Coding* are the English sessions in which commands are run or files 
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
-changed by looking at the *tune* half only; *held* shows whether the change is general. The sets *fresh* and *later* are
-over other sessions and were written after the rules; docs/benchmarks.md says what has been looked at since. *With a
+changed by looking at the *tune* half only; *held* shows whether the change is general. The other sets are over other
+sessions and were written after the rules; docs/benchmarks.md says what has been looked at since. *With a
 model* means a scripted, mediocre one that repeats the first sentence of each message.
 
     python benchmarks/bench_story.py                             all sets, all windows
@@ -58,8 +58,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 STORY = Path(__file__).resolve().parent / "story"
 SAMPLES = ROOT / "examples" / "sessions"
-SETS = ("recorded", "fresh", "later", "blind", "generated")
-HALVES = ("tune", "held", "fresh", "later", "blind")
+SETS = ("recorded", "fresh", "later", "blind", "unseen", "generated")
+HALVES = ("tune", "held", "fresh", "later", "blind", "unseen")
 SHARES = (0.4, 0.2)
 FLOOR_TOKENS = 1_000
 MOMENTS_MAX = 8

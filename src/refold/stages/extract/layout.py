@@ -169,7 +169,7 @@ NOVELTY_SHARE = 0.4
 # A line of which less than this is new is left out; rules and open asks always count.
 KNOWN_SHARE = 0.3
 # A message's lead has so many characters, more where there is room.
-LEAD_CHARS_MIN, LEAD_CHARS_MAX = 60, 400
+LEAD_CHARS_MIN, LEAD_CHARS_MAX = 80, 400
 # A line worth less ("This looks correct.") is no lead.
 LEAD_WORTH_MIN = 0.5
 HEADING_TOKENS = 6

@@ -59,8 +59,9 @@ WORK_VALUES_SHARE = 0.12
 TALK_VALUES_SHARE = 0.1
 VALUES_TOKENS_MIN = 100
 ASKED_SHARE = 0.25
-# A word about each step comes before anything else that was said or done; what is left is for outcomes and details.
-LEADS_SHARE = 0.9
+# Where the assistant works by itself, commands and their outcomes come first, in this share of the words' room. Then
+# comes a lead of each message; what is left is for details.
+DONE_SHARE, LEADS_SHARE = 0.15, 0.9
 # In a summary bounded by characters exact values take what the words leave of it, and at least this share.
 BOUNDED_INDEX_SHARE = 0.3
 # Below so many characters a full frame would take most of a bounded summary.
@@ -393,11 +394,16 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     taken = set(map(id, asked))
     rest = [line for line in rest if id(line) not in taken]
     room -= _cost(asked, count)
+    done: list[Line] = []
     leads: list[Line] = []
     if options.is_work and not span.is_talk:
-        leads, rest = choose_leads(rest, int(room * LEADS_SHARE), count)
-    chosen = choose_lines(rest, room - _cost(leads, count), count, told=_tell([*asked, *leads]), begun=leads)
-    return write_lines(_leave_quoted([*asked, *leads, *chosen]), layout, span.language)
+        done = choose_lines([line for line in rest if not line.who], int(room * DONE_SHARE), count)
+        room -= _cost(done, count)
+        taken = set(map(id, done))
+        leads, rest = choose_leads([line for line in rest if id(line) not in taken], int(room * LEADS_SHARE), count)
+    told = _tell([*asked, *done, *leads])
+    chosen = choose_lines(rest, room - _cost(leads, count), count, told=told, begun=leads)
+    return write_lines(_leave_quoted([*asked, *done, *leads, *chosen]), layout, span.language)
 
 
 def _leave_quoted(lines: Sequence[Line]) -> list[Line]:
