@@ -4,11 +4,15 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.ledger.sqlite import SqliteLedger
 from tests.manager.sessions import SMALL, agent, chat, steps
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
@@ -136,3 +140,40 @@ def test_a_lease_that_ran_out_stops_nobody(tmp_path: Path) -> None:
     manager.ledger.acquire_lease("s1", "a dead process", seconds=0.5, now=manager._keeper.clock())
     prepared = manager.prepare_context_sync("s1", [*history, *steps(2, start=50)])
     assert prepared.total_tokens <= 3_500
+
+
+class Interrupted:
+    """A ledger that runs ``interrupt`` once, before the next lease is taken."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self.interrupt: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "acquire_lease" and self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return getattr(self._ledger, name)
+
+
+@pytest.mark.parametrize("turns", [12, 24, 40])
+def test_a_client_gets_its_own_history_though_another_sends_a_different_one_to_the_session(
+    tmp_path: Path, turns: int
+) -> None:
+    def talk(name: str, count: int) -> list[dict[str, Any]]:
+        told = [
+            {"role": role, "content": f"{name} {number} {role}: " + f"{name} " * 60}
+            for number in range(count)
+            for role in ("user", "assistant")
+        ]
+        return [*told, {"role": "user", "content": f"{name} asks."}]
+
+    ledger = Interrupted(SqliteLedger(tmp_path / "ledger.db"))
+    one = ContextCompressionManager(workspace_path=tmp_path, ledger=ledger)
+    other = ContextCompressionManager(workspace_path=tmp_path, ledger=SqliteLedger(tmp_path / "ledger.db"))
+    ledger.interrupt = partial(other.prepare_context_sync, "s", talk("theirs", turns), model="gpt-4o", window=3_000)
+    ours = one.prepare_context_sync("s", talk("ours", 24), model="gpt-4o", window=3_000)
+    assert ledger.interrupt is None
+    assert "theirs" not in json.dumps(ours.messages)
+    assert ours.messages[-1] == talk("ours", 24)[-1]
+    assert not one.verify()

@@ -86,7 +86,8 @@ def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Fl
                 return prepared
         finally:
             keeper.let_go(slot)
-        # It does not fit, and a fold in the background needs the session to commit: wait for it, within limits.
+        # Another process changed the path; or it does not fit, and a fold in the background needs the session to
+        # commit: wait for that one, within limits.
         seconds = 0.0 if is_refused(session.row.settings) else keeper.config.compact_timeout_s
         is_done = yield from background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
@@ -188,7 +189,7 @@ class HeldRequest:
         return find_quiet_note(keeper, session)
 
     def prepare(self, background: Background, *, asks_no_model: bool) -> Flow[PreparedContext | None]:
-        """Prepare the context; None if a fold in the background has to be waited for first."""
+        """Prepare the context; None if the request has to be taken in again, after a fold in the background if any."""
         keeper, slot = self._keeper, self._slot
         made: BatchResult | None = None
         rounds = Rounds(keeper, self._session.id)
@@ -201,7 +202,8 @@ class HeldRequest:
                 self._session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
                 continue
             if make_room(keeper, session, fixed, hard):
-                self._session = keeper.open_stored(slot, session.id)
+                if not self._reload():
+                    return None
                 continue
             if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == self._name_view()):
                 break
@@ -226,7 +228,8 @@ class HeldRequest:
             made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
                 made = slot.session = None
-                self._session = keeper.open_stored(slot, session.id)
+                if not self._reload():
+                    return None
             elif not wish.offloads_only or _has_freed(keeper, made):
                 break
         if made is not None and made.ending == "idle":
@@ -236,6 +239,12 @@ class HeldRequest:
         is_compressed = made is not None and made.ending == "done"
         note = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
         return self.hand_back(judged, made, note)
+
+    def _reload(self) -> bool:
+        """Read the session again; False if another process changed its path, which no longer fits this request."""
+        ids = self._session.ids
+        self._session = self._keeper.open_stored(self._slot, self._session.id)
+        return self._request.messages is None or self._session.ids == ids
 
     def _name_view(self) -> tuple[object, ...]:
         """Return everything that a run of the ladder depends on: the same view gives the same result."""
