@@ -140,6 +140,7 @@ def test_a_response_is_read_whatever_its_last_event_is_called(name: str) -> None
         {"error": {"code": "c", "message": "m"}},
         {"type": "error", "code": "c", "message": "m"},
         {"type": "error", "error": {"code": "c", "message": "m"}},
+        {"type": "error", "code": "c", "message": "m", "error": "m"},
         {"type": "response.failed", "response": {"status": "failed", "error": {"code": "c", "message": "m"}}},
     ],
 )

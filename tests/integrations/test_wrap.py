@@ -1,12 +1,14 @@
 """``refold.wrap`` keeps the contract of integrations, on each interface of the providers' SDKs."""
 
+import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.integrations.streamed import StreamedReply
-from refold.testing import ScriptedReply, ScriptedUsage
+from refold.testing import ScriptedReply, ScriptedUsage, integration
 from refold.testing.answers import WIRES
 from refold.testing.integration import CASES, AgentSetup, run_case
 from tests.integrations.driving import ChatAgent, ChatDriver, ClaudeDriver, ResponsesDriver
@@ -82,3 +84,29 @@ def test_a_stream_is_stored_if_it_begins_with_events_of_no_format(wire: str) -> 
     whole = reply.take(is_closed=True)
     assert whole is not None
     assert "It is 3." in str(whole["reply"])
+
+
+class HangingAgent:
+    """Takes long for a turn, and leaves a file when it is done."""
+
+    def __init__(self, setup: AgentSetup) -> None:
+        self.workspace = setup.workspace
+
+    def run(self, text: str) -> str:
+        time.sleep(10)
+        (self.workspace / "done").touch()
+        return text
+
+    def save(self) -> None: ...
+
+
+class HangingDriver(ChatDriver):
+    def make_agent(self, setup: AgentSetup) -> Any:
+        return HangingAgent(setup)
+
+
+def test_a_framework_that_hangs_in_another_process_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "TURN_S_MAX", 0.5)
+    with pytest.raises(multiprocessing.TimeoutError):
+        run_case("restart", HangingDriver(), tmp_path)
+    assert not (tmp_path / "done").exists()

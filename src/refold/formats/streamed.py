@@ -253,7 +253,7 @@ class ResponseAnswer(StreamedAnswer):
             self.add_whole(response)
             self.is_ended = kind in RESPONSE_ENDS[:2]
         else:
-            self._add_figures({**event, "error": event.get("error") or event} if kind == "error" else event)
+            self._add_figures({**event, "error": _object(event.get("error")) or event} if kind == "error" else event)
         return []
 
     def add_whole(self, payload: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, get_args
@@ -38,6 +37,7 @@ from refold.tokens import counter_for
 __all__ = ["CASES", "AgentSetup", "run_case"]
 
 STEPS = 24
+TURN_S_MAX = 600.0
 DONE = "All sensors are read; the hall is quiet."
 # A red square of 1 × 1: the smallest picture that every decoder takes.
 PICTURE = (
@@ -332,8 +332,9 @@ def run_case(
 
 def _run_elsewhere(rig: Rig, provider: ScriptedProvider, text: str) -> Any:
     """Run one turn in another process and return what its agent saved."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:
-        return elsewhere.submit(_run_turn, type(rig.driver), rig.workspace, rig.find_url(provider), text).result(600)
+    job = (type(rig.driver), rig.workspace, rig.find_url(provider), text)
+    with get_context("spawn").Pool(1) as elsewhere:  # Leaving the block ends a process that hangs.
+        return elsewhere.apply_async(_run_turn, job).get(TURN_S_MAX)
 
 
 def _run_turn(kind: Callable[[], IntegrationDriver], workspace: Path, url: str, text: str) -> Any:
