@@ -153,7 +153,7 @@ def test_a_server_is_never_asked_from_an_event_loop_and_a_locked_session_holds_u
     wanted = [make_extension(ledger, "b", session=name) for name in ("locked", "free")]
     assert ledger.extend(wanted) is None
     from refold.ledger.postgres import PostgresLedger
-    from refold.ledger.postgres_server import Connection
+    from refold.ledger.postgres_server import WRITE, Connection
 
     other = open_ledger()
     assert isinstance(other, PostgresLedger)
@@ -162,7 +162,7 @@ def test_a_server_is_never_asked_from_an_event_loop_and_a_locked_session_holds_u
         connection.execute("SELECT 1 FROM session WHERE id = 'locked' FOR UPDATE").fetchall()
         return ledger.extend(wanted, may_wait=True)
 
-    rows = other._server.change(extend_meanwhile)
+    rows = other._server.run(extend_meanwhile, WRITE)
     assert rows is not None
     assert [row is not None for row in rows] == [False, True]
     assert read_texts(ledger, "free") == ["a", "b"]
