@@ -115,7 +115,7 @@ RECENT_SHARE = 0.4
 # So many tool results, in all and for each message of a person: an agent that works by itself.
 WORK_RESULTS_MIN, RESULTS_PER_ASK = 12, 3.5
 # Records that stand have at least this much of their fair share of the room, and leave as much of theirs to new ones.
-UNEVEN_SHARE = 0.5
+UNEVEN_SHARE = 0.35
 # About so many tokens of a tool's output can tell something, and so many of another message.
 TOLD_RESULT_TOKENS, TOLD_TOKENS = 60, 300
 
