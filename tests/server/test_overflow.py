@@ -74,9 +74,8 @@ def test_a_refused_request_whose_history_cannot_be_read_again_is_sent_cut(start,
     rig = start(config={"window": 400_000}, window=12_000)
     messages = make_dialog(6)
     assert rig.post("openai-chat", make_body("openai-chat", messages)).status_code == 200
-    # The new messages, with one answer among them, are within the limit, and all of them together are not.
-    asked = [one for one in make_dialog(16) if one["role"] == "user"]
-    messages += [{"role": "assistant", "content": "Done."}, *asked]
+    messages += [{"role": "assistant", "content": "Done."}, *make_dialog(8)]
+    # The new messages are within the limit, and all of them together are not.
     monkeypatch.setattr(server_body, "VALUES_MAX", 300)
     answer = rig.post("openai-chat", make_body("openai-chat", messages))
     assert answer.status_code == 200, answer.text

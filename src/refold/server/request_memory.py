@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import field, replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 
@@ -56,8 +57,10 @@ class Continued:
     request: ReadRequest
 
 
-def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_named: bool) -> Continued | None:
-    """Return the request's new messages; None if it does not extend everything known."""
+def _continue(
+    remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_named: bool, has_rivals: bool
+) -> Continued | None:
+    """Return the request's new messages; None if it does not extend everything known, or may extend another session."""
     before, session = remembered.request, remembered.session
     if session.digests is not before.digests or kept <= before.lead:
         return None
@@ -72,11 +75,12 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     if tail.digests[: len(known)] != known:
         return None
     request = tail.follow(before, len(known))
-    if not is_named:
-        count = len(before.digests)
-        # After more than one answer, another session may share more with this request than its beginning.
-        if answers_twice(request.replies[count:]) or not continues(session, request, count):
-            return None
+    count = len(before.digests)
+    if not is_named and not continues(session, request, count):
+        return None
+    # After more than one answer, another session may share more with this request than its beginning.
+    if has_rivals and answers_twice(request.replies[count:]):
+        return None
     return Continued(remembered, kept, request)
 
 
@@ -122,9 +126,10 @@ class RequestMemory:
         kept, best = max(shared, key=itemgetter(0), default=(0, None))
         if best is None or not kept:
             return None
+        read = partial(_continue, best, kept, wire, body, is_named=bool(session_id), has_rivals=len(candidates) > 1)
         if len(body) - best.places.spans[kept - 1][1] <= INLINE_BYTES_MAX:
-            return _continue(best, kept, wire, body, is_named=bool(session_id))
-        found = await asyncio.to_thread(_continue, best, kept, wire, body, is_named=bool(session_id))
+            return read()
+        found = await asyncio.to_thread(read)
         # Another request may have extended the session meanwhile.
         return found if best.session.digests is best.request.digests else None
 
