@@ -73,7 +73,7 @@ class FormatError(RefoldError):
 
 
 class BudgetTooSmall(RefoldError):
-    """What may not shrink exceeds the budget: ``parts`` names it, ``tokens`` is the smallest possible context."""
+    """Content that may not shrink exceeds the budget: ``parts`` names it, ``tokens`` is the smallest context."""
 
     exit_code = 5
     http_status = 413

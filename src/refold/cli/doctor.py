@@ -33,7 +33,7 @@ State = Literal["ok", "hint", "broken"]
 DISK_BYTES_BROKEN = 50_000_000
 DISK_BYTES_HINT = 1_000_000_000
 TIMEOUT_S = 5.0
-# What each extra is for. Extras for developers are not checked.
+# The purpose of each extra. Extras for developers are not checked.
 EXTRAS = {
     "chat": "refold chat",
     "llm": "summaries and chats by OpenAI and Anthropic models",

@@ -1,4 +1,4 @@
-"""What the sessions of a workspace hold: the commands ``sessions``, ``log``, ``stats``, ``recall``, ``expand``,
+"""The content of a workspace's sessions: the commands ``sessions``, ``log``, ``stats``, ``recall``, ``expand``,
 ``facts`` and ``memory``.
 
 They print sessions, events, what compressions did, search results, originals, facts and daily pages.
@@ -41,7 +41,7 @@ SESSIONS_MAX = 200
 _SEARCHED_MAX = 1_000
 _LINE_CHARS_MAX = 300
 
-# What the codes of reasons are called in a table; see conversation/because.py.
+# Names of the codes of reasons in a table; see conversation/because.py.
 REASONS = {
     "fold.hard": "over the limit",
     "fold.soft": "soft limit reached",

@@ -239,7 +239,7 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the model sees. ``fixed_tokens`` count system prompt and tools; ``held`` messages stay unchanged (L11)."""
+    """The model's view. ``fixed_tokens`` count system prompt and tools; ``held`` messages stay unchanged (L11)."""
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]

@@ -39,7 +39,7 @@ class CrewAdapter(MethodAdapter):
         return self.session_for(options.get("from_agent"), options.get("from_task"))
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:
-        """Return a reader of answers; what a call used is the difference of the LLM's sums."""
+        """Return a reader of answers; the usage of a call is the difference of the LLM's sums."""
         before = owner.get_token_usage_summary()
 
         def read(answer: Any) -> ModelReply:

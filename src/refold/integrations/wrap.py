@@ -20,7 +20,7 @@ from refold.manager.managed import ManagedSession
 
 Client = TypeVar("Client")
 _WIRES = {"/chat/completions": "openai-chat", "/responses": "openai-responses", "/v1/messages": "anthropic"}
-# The provider has the history of these: what the request carries is only its end.
+# The provider has the history of these: the request carries only its end.
 _STORED_FIELDS = ("previous_response_id", "conversation")
 
 

@@ -73,13 +73,13 @@ def classify_items(items: Sequence[Item]) -> Sequence[Kind | None]:
 
 
 class ItemKinds:
-    """What each item of a list holds. The list may grow, and its last item may change; another list starts over."""
+    """The content of each item of a list. The list may grow, and its last item may change; another list starts over."""
 
     def __init__(self) -> None:
         self._items: Sequence[Item] = ()
         self._last: Item | None = None
         self._kinds: list[Kind | None] = []
-        # What the result of each call will hold.
+        # The expected content of each call's result.
         self._calls: dict[str, Kind] = {}
 
     def update(self, items: Sequence[Item]) -> Sequence[Kind | None]:

@@ -225,7 +225,7 @@ def _read_orphans(db: apsw.Connection, table: str, select: str) -> Iterator[list
     content, page_bytes = Path(db.filename).read_bytes(), int(db.pragma("page_size"))
     where = "WHERE type = 'table' AND name = ?"
     (first,) = next(db.execute(f"SELECT rootpage FROM sqlite_schema {where}", (table,)))
-    # Two things that begin at the same page make a schema invalid; what begins there was read as the table that it is.
+    # Two objects that begin at the same page make a schema invalid; the object there was read as the table that it is.
     taken = {page for (page,) in db.execute("SELECT rootpage FROM sqlite_schema")}
     for page in range(2, len(content) // page_bytes + 1):
         if content[(page - 1) * page_bytes] in kinds and page not in taken:

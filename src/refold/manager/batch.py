@@ -44,7 +44,7 @@ Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "idle",
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """What a compression aims at, and who requested it. ``offloads_only``: run only the stages before the fold."""
+    """The goal of a compression, and who requested it. ``offloads_only``: run only the stages before the fold."""
 
     trigger: Trigger
     model: str
@@ -133,7 +133,7 @@ def join_notes(reports: Iterable[StageReport]) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a compression archived: ``count`` messages of ``tokens``; ``folds`` are all folds in force afterwards."""
+    """The archived part of a session: ``count`` messages of ``tokens``; ``folds`` are all folds in force afterwards."""
 
     summary: str
     facts: tuple[Fact, ...]

@@ -48,7 +48,7 @@ class FileReading:
 
 
 def list_files(paths: Sequence[str]) -> list[str]:
-    """Return the files to read: a folder stands for every .json and .jsonl file in it and below, sorted by name."""
+    """Return the files to read: a folder means every .json and .jsonl file in it and below, sorted by name."""
     files: list[str] = []
     for path in paths:
         if not Path(path).is_dir():

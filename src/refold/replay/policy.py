@@ -235,7 +235,7 @@ def _keep_newest(items: Sequence[Item], room: int, size: Callable[[Item], int]) 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a peer may use: tokens for system messages and conversation, our counter, and our stand-in summariser."""
+    """The means of a peer: tokens for system messages and conversation, our counter, and our stand-in summariser."""
 
     tokens: int
     count: Callable[[Sequence[object]], int]

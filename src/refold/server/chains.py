@@ -44,7 +44,7 @@ _NOT_HELD = re.compile(rb'"store"\s*:\s*false')
 # Items that can be sent again; everything else exists only at the provider.
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _REPLAYABLE = frozenset(("message", "reasoning", *_CALLS, *(f"{kind}_output" for kind in _CALLS)))
-# What a session's settings hold of its responses: the newest ones, and no longer answers than this.
+# A session's settings hold its newest responses, and only answers up to this length.
 STORED_MAX, STORED_BYTES_MAX = 4, 64_000
 
 

@@ -32,7 +32,7 @@ NAME = "refold_recall"
 ROUNDS_MAX = 3
 # Tokens of all results of one turn; if less than the minimum is left in the window, no result is shown.
 RESULT_TOKENS_MAX, RESULT_TOKENS_MIN = 4_000, 120
-# How many calls of one answer are answered; the others are told to call again.
+# How many calls of one answer are answered; the result of the others says to call again.
 CALLS_MAX, PASSAGES_MAX, QUERY_CHARS_MAX = 4, 5, 2_000
 # A margin, because the result and its frame may exceed our count.
 ROOM_SHARE = 0.9

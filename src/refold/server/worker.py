@@ -46,7 +46,7 @@ from refold.server.wires import WIRES, Wire
 WORKERS_MAX = 2
 MEMORY_BYTES_MAX = 3_000_000_000
 READ_S_MAX = 20.0
-# What the main process keeps of a body that a worker has parsed.
+# The main process keeps these values of a body that a worker has parsed.
 _KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max_output_tokens")
 # Half of the threads stay free for other tenants.
 THREADS_MAX = max(8, min(32, (os.cpu_count() or 1) + 4))

@@ -158,7 +158,7 @@ class Fold(FoldOptions):
         return replace(options, opening=self.extract_opening) if self.extract_opening else options
 
     def _make_demands(self, options: ExtractOptions) -> Demands:
-        """Say what the model is to write: what the index does not take, unless counts say what stays (S2.6)."""
+        """Return the demands on a model's summary: what the index does not hold, unless counts decide what stays."""
         index = 0 if self.keeps_by_count else min(options.index_tokens_max, options.tokens_max // 2)
         tokens = max(WORDS_TOKENS_MIN, options.tokens_max - index)
         if self.prompt_tokens_max:
@@ -248,7 +248,7 @@ def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Se
 
 
 def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequence[Edit]) -> bool:
-    """Tell whether the view fits with the extract but not with a model's longer words."""
+    """Return whether the view fits with the extract but not with a model's longer words."""
     left, shorter = (view.tokens - _count_freed(edits) for edits in (told, plain))
     return left > goal.hard >= shorter
 

@@ -82,7 +82,7 @@ class FoldOptions:
         return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_units))
 
     def stands(self, goal: Goal) -> bool:
-        """Tell whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
+        """Return whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
         return bool(self.standing_share) and not (goal.force or self.keeps_by_count or self.summariser == "llm")
 
 
@@ -99,7 +99,7 @@ TIGHT_SHARE = 0.8
 SMALL_ROOM_TOKENS = 1_500
 SMALL_ROOM_SHARE = 0.3
 FRESH_SHARE = 0.6
-# In a chat every message is words, and nothing but the record keeps them; what a tool returned can be had again.
+# In a chat every message is words, and only the record keeps them; the result of a tool can be fetched again.
 CHAT_ROOM_SHARE = 0.5
 # In a larger room a longer record would crowd the conversation out.
 CHAT_SHARE = 0.25
@@ -174,7 +174,7 @@ def _is_result(one: Message | Item) -> bool:
 
 
 def works_alone(view: View) -> bool:
-    """Tell whether an agent works by itself: several tool results for each message of a person."""
+    """Return whether an agent works by itself: several tool results for each message of a person."""
     results = sum(map(_is_result, view.messages))
     asks = sum(message.starts_turn for message in view.messages)
     return results >= max(WORK_RESULTS_MIN, RESULTS_PER_ASK * asks)
@@ -295,7 +295,7 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[li
         return list(runs)
     counts = [_count_records(view, run) for run in runs]
     if works_alone(view):
-        # What one run's records take is missing for those of the next.
+        # The runs share the room: tokens of one run's records are not available to the next.
         standing = [unit for run, count in zip(runs, counts, strict=True) for unit in run[:count]]
         new = [unit for run, count in zip(runs, counts, strict=True) for unit in run[count:]]
         keeps = _may_stand(fold, view, goal, standing) and not _is_uneven(
@@ -319,7 +319,7 @@ def _count_records(view: View, run: Sequence[Unit]) -> int:
 
 
 def _may_stand(fold: FoldOptions, view: View, goal: Goal, units: Sequence[Unit]) -> bool:
-    """Tell whether earlier records leave enough of the room to new ones and to what stays verbatim."""
+    """Return whether earlier records leave enough of the room to new ones and to what stays verbatim."""
     standing = sum(count_unit(view, unit) for unit in units)
     lasting = count_lasting(view)
     most = _count_most(fold, view, goal)
@@ -335,7 +335,7 @@ def _count_most(fold: FoldOptions, view: View, goal: Goal) -> int:
 
 
 def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Unit]) -> bool:
-    """Tell whether earlier records tell much less of their steps, or leave much less for the new ones, than is fair."""
+    """Return whether earlier records have, or leave to new ones, much less room than is fair for their steps."""
     if not standing or not new:
         return False
     tokens = sum(count_unit(view, unit) for unit in standing)
@@ -353,7 +353,7 @@ def _weigh_unit(view: View, unit: Unit) -> int:
 
 
 def _names_open_ask(item: Item) -> bool:
-    """Tell whether a record ends with a person's message and lists it as open."""
+    """Return whether a record ends with a person's message and lists it as open."""
     text, last = item.edits[0].text, item.messages[-1]
     return last.role == "user" and any(f"\n## {name}\nU> " in text for name in OPEN_HEADINGS)
 
@@ -423,7 +423,7 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
 
 
 def _can_shorten(view: View, unit: Unit, free: int, target: int) -> bool:
-    """Tell whether a unit is worth keeping in so many tokens: its results are most of it, and can give way."""
+    """Return whether a unit is worth keeping in so many tokens: its results are most of it, and can give way."""
     if free < max(SHORTENED_TOKENS_MIN, SHORTENED_SHARE_MIN * (target - count_lasting(view))):
         return False
     items = view.items[unit.start : unit.stop]

@@ -46,7 +46,7 @@ class Observation:
         return (self.call.name if self.call else "") or self.result.name
 
     def may_replace(self, view: View, stage: str, chars_min: int) -> bool:
-        """Tell whether a stage may replace the result: unprotected, long enough, and not replaced by it before."""
+        """Return whether a stage may replace the result: unprotected, long enough, and not replaced by it before."""
         shown, edit = seen_part(self.item, self.part), self.item.edited_parts().get(self.part)
         if self.at in view.protected or shown is None or len(shown.text) < chars_min:
             return False

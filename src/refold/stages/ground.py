@@ -78,12 +78,12 @@ def trim(word: str) -> str:
 
 
 def is_number(word: str) -> bool:
-    """Tell whether a word is a number, a version or a date of digits with three of them or more."""
+    """Return whether a word is a number, a version or a date of digits with three of them or more."""
     return bool(_NUMBER.fullmatch(word)) and sum(char.isdigit() for char in word) >= 3
 
 
 def is_claim(word: str) -> bool:
-    """Tell whether a word names something that its source must have, letter for letter."""
+    """Return whether a word names something that its source must have, letter for letter."""
     if len(word) < 2:
         return False
     if not _LETTER.search(word):
@@ -98,7 +98,7 @@ def is_claim(word: str) -> bool:
 
 
 def _is_code(word: str) -> bool:
-    """Tell whether letters and digits mix as in an id, a code or a name with a number; not as in an amount."""
+    """Return whether letters and digits mix as in an id, a code or a name with a number; not as in an amount."""
     digits = sum(char.isdigit() for char in word)
     if not digits or _AMOUNT.fullmatch(word) or _COUNTED.fullmatch(word):
         return False
@@ -148,14 +148,14 @@ class Ground:
         return cls([*(text for message in messages for text in _read_texts(message)), *also])
 
     def has(self, claim: str) -> bool:
-        """Tell whether the source contains a claim as a whole word."""
+        """Return whether the source contains a claim as a whole word."""
         known = self._known.get(claim)
         if known is None:
             known = self._known[claim] = self._look_up(claim)
         return known
 
     def has_sentence(self, text: str) -> bool:
-        """Tell whether the source contains a text from one border of a sentence, clause or line to another."""
+        """Return whether the source contains a text from one border of a sentence, clause or line to another."""
         wanted = normalise(text)
         at = self._text.find(wanted)
         # A hostile summary quotes thousands of letters: once the tries are used up, a quotation counts as invented.
@@ -167,11 +167,11 @@ class Ground:
         return False
 
     def has_text(self, text: str) -> bool:
-        """Tell whether the source contains a text as it is."""
+        """Return whether the source contains a text as it is."""
         return normalise(text) in self._text
 
     def has_run(self, words: Sequence[str]) -> bool:
-        """Tell whether the source contains these words in a row, with any signs but no other words between them."""
+        """Return whether the source contains these words in a row, with any signs but no other words between them."""
         if self._plain is None:
             self._plain = f" {' '.join(split_words(self._text))} "
         return f" {' '.join(words)} " in self._plain
@@ -209,7 +209,7 @@ def _is_whole_word(text: str, start: int, stop: int) -> bool:
 
 
 def _is_whole_sentence(text: str, start: int, stop: int) -> bool:
-    """Tell whether a piece is a sentence, clause or line: "delete it" is not what "do not delete it" says."""
+    """Return whether a piece is a sentence, clause or line: "delete it" is not what "do not delete it" says."""
     before = text[max(0, start - _EDGE_CHARS) : start].rstrip(_AROUND)
     after = text[stop : stop + _EDGE_CHARS].lstrip(_AROUND)
     is_begun = not before or before[-1] in _BORDERS
@@ -217,7 +217,7 @@ def _is_whole_sentence(text: str, start: int, stop: int) -> bool:
 
 
 def _is_whole_number(text: str, start: int, stop: int) -> bool:
-    """Tell whether a number is whole: not part of a longer number or of its decimals."""
+    """Return whether a number is whole: not part of a longer number or of its decimals."""
     if start and (text[start - 1].isdigit() or (text[start - 1] == "." and text[start - 2 : start - 1].isdigit())):
         return False
     follows = text[stop : stop + 2]

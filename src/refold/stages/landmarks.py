@@ -149,12 +149,12 @@ _CODE_LINE = lazy_regex(
 
 
 def names_shell(tool: str) -> bool:
-    """Tell whether a tool's name says that it runs commands."""
+    """Return whether a tool's name says that it runs commands."""
     return bool(tool) and _SHELL_NAME.search(tool) is not None
 
 
 def looks_like_log(text: str) -> bool:
-    """Tell whether a text is the output of a command, a test run or a log, judged by its beginning and its end."""
+    """Return whether a text is the output of a command, a test run or a log, judged by its beginning and its end."""
     half = _SAMPLE_CHARS // 2
     sample = text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
     lines = [line[:300] for line in sample.split("\n") if line.strip()]

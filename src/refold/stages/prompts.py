@@ -184,7 +184,7 @@ class PromptRoom:
     count: Callable[[str], int] = field(default=len)
 
     def holds(self, text: str) -> bool:
-        """Tell whether a text has at most ``tokens_max`` tokens."""
+        """Return whether a text has at most ``tokens_max`` tokens."""
         # A text that is far too long need not be counted.
         return len(text) <= self.tokens_max * 24 and self.count(text) <= self.tokens_max
 

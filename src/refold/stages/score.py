@@ -69,7 +69,7 @@ class MessageImportance:
     reasons: tuple[str, ...] = ()
 
     def reaches(self, threshold: float) -> bool:
-        """Tell whether the score is at the threshold or above, without the drift of floats."""
+        """Return whether the score is at the threshold or above, without the drift of floats."""
         return round(self.score * 100) >= round(threshold * 100)
 
 

@@ -114,7 +114,7 @@ class Stage(Protocol):
 
 
 def acts_on_arrival(stage: Stage) -> bool:
-    """Tell whether a stage renders messages when they come; ``truncate`` does only where a limit was set."""
+    """Return whether a stage renders messages when they come; ``truncate`` does only where a limit was set."""
     return stage.when == "arrival" and bool(getattr(stage, "acts_on_arrival", True))
 
 
@@ -296,7 +296,7 @@ BARE = "window"
 
 
 def is_record(item: Item) -> bool:
-    """Tell whether an item is a fold with a record of what happened, not only a note that messages are gone."""
+    """Return whether an item is a fold with a record of what happened, not only a note that messages are gone."""
     return item.is_fold and (fold := item.edits[0].fold) is not None and fold.by != BARE
 
 

@@ -243,7 +243,7 @@ def find_rejection(
 
 
 def is_echo(text: str, question: Question) -> bool:
-    """Tell whether an answer is the question again, or a long piece of it."""
+    """Return whether an answer is the question again, or a long piece of it."""
     opening = " ".join(question.demands.split())[:ECHO_CHARS]
     if len(opening) >= ECHO_CHARS // 2 and opening in " ".join(text[:20_000].split()):
         return True

@@ -153,7 +153,7 @@ def add_missing(
 
 
 def _covers(words: str, text: str) -> bool:
-    """Tell whether a summary has the beginning of a text."""
+    """Return whether a summary has the beginning of a text."""
     opening = " ".join(text.split())[:COVERED_CHARS]
     return not opening or opening in " ".join(words.split())
 

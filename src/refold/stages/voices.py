@@ -133,7 +133,7 @@ class Voices:
         return [row.text for at, row in enumerate(rows) if at not in gone], len(gone)
 
     def is_borrowed(self, sentence: str, *, is_attributed: bool = False) -> bool:
-        """Tell whether a sentence repeats a run of words that only a tool ever returned.
+        """Return whether a sentence repeats a run of words that only a tool ever returned.
 
         If it names a person as its source, one name or number that only a tool returned is enough.
         """

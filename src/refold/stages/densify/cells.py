@@ -92,7 +92,7 @@ _KEY = re.compile(r"[^\s|\"\[\]{}!@&=+,;:.#()][^|\"\[\]{}=+,;:.()\n]*")
 
 
 def is_literal(text: str) -> bool:
-    """Tell whether a text would read as a number, true, false or null."""
+    """Return whether a text would read as a number, true, false or null."""
     return text in _WORDS or _NUMBER.fullmatch(text) is not None
 
 

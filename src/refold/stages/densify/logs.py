@@ -114,7 +114,7 @@ def _is_log(text: str, lines: list[str]) -> bool:
 
 
 def _is_csv(lines: list[str]) -> bool:
-    """Tell whether most lines have as many commas, semicolons or tabs as the first: such a table is dense already."""
+    """Return whether most lines have as many commas, semicolons or tabs as the first: such a table is dense already."""
     sample = [line for line in lines[:200] if line]
     for sign in ",;\t":
         columns = sample[0].count(sign) if sample else 0

@@ -196,7 +196,7 @@ def share_keys(dicts: Sequence[dict[str, Value]]) -> float:
 
 
 def is_keyed(dicts: Sequence[dict[str, Value]]) -> bool:
-    """Tell whether the keys of these objects are data, such as ids: many, over values that are all alike."""
+    """Return whether the keys of these objects are data, such as ids: many, over values that are all alike."""
     rows = [row for one in dicts for row in one.values()]
     if len(rows) < ROWS_MIN * len(dicts) and (len(dicts) < ROWS_MIN or share_keys(dicts) > _LIKE_SHARE):
         return False
@@ -208,7 +208,7 @@ def is_keyed(dicts: Sequence[dict[str, Value]]) -> bool:
 
 
 def is_like_list(rows: Sequence[Value]) -> bool:
-    """Tell whether most rows of a list are records, or all are short lists of one length."""
+    """Return whether most rows of a list are records, or all are short lists of one length."""
     if not rows:
         return False
     records = sum(1 for row in rows if is_record(row))

@@ -54,7 +54,7 @@ _OPTIONS = r"(?:-\w++\s++)*+"
 _QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
 # A script for sed may have several lines, and quotes of its own.
 _SCRIPT = r"(?:'(?:[^'\\]|\\[\s\S]|'\S){0,4000}+'|\"(?:[^\"\\]|\\[\s\S]){0,4000}+\"|\S{1,200})"
-# What a redirection points to must look like a file: "a > b" also occurs in code.
+# The target of a redirection must look like a file: "a > b" also occurs in code.
 _FILE = lazy_regex(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
     ("deleted", lazy_regex(rf"{_START}(?:git\s++)?rm\s++{_OPTIONS}{_PATH}")),
@@ -157,7 +157,7 @@ class Action:
 
 @lru_cache(maxsize=4_096)
 def _only_looks(command: str) -> bool:
-    """Tell whether each command of a chain only shows something: ``cd app && pytest`` does more."""
+    """Return whether each command of a chain only shows something: ``cd app && pytest`` does more."""
     # A quote that is cut off, or one within a longer text, hides the rest of the line.
     bare = _STRING.sub(" ", command).partition("'")[0].partition('"')[0]
     return all(_LOOK_COMMANDS.match(piece.strip()) for piece in _CHAINED.split(bare))
@@ -179,7 +179,7 @@ def find_actions(messages: Iterable[Message]) -> list[Action]:
 
 
 class _ReadCall(NamedTuple):
-    """What the arguments of a call say: a line of them, its command, and the files that it touches."""
+    """The content of a call's arguments: one line of them, the command, and the files that it touches."""
 
     arguments: str
     command: str = ""
@@ -188,7 +188,7 @@ class _ReadCall(NamedTuple):
 
 
 class _ReadResult(NamedTuple):
-    """What a result says: exit status, what came of the call, the last error line."""
+    """The content of a result: exit status, outcome of the call, last error line."""
 
     exit_status: int | None
     outcome: str

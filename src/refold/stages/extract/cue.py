@@ -35,7 +35,7 @@ class Cue:
     rest: re.Pattern[str] | None = None
 
     def search(self, sentence: str) -> bool:
-        """Tell whether a sentence has one of these words."""
+        """Return whether a sentence has one of these words."""
         found = find_starts(sentence)
         if found is None:
             return self.pattern.search(sentence) is not None
@@ -91,11 +91,11 @@ def find_starts(sentence: str) -> dict[str, list[int]] | None:
 
 
 def list_starts(choice: str, begun: str = "") -> set[str | None]:
-    """Return how the first word of an expression may begin; with None if that cannot be told."""
+    """Return how the first word of an expression may begin; with None if that is not known."""
     if len(begun) == START_CHARS:
         return {begun}
     if not begun and choice.startswith(("(?<!", "\\b")):
-        # What must not come before a word does not change how it begins.
+        # A negative lookbehind does not change how a word begins.
         return list_starts(choice[2:] if choice.startswith("\\b") else choice[_find_close(choice) :])
     if choice.startswith("(?:"):
         stop = _find_close(choice)

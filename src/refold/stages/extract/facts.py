@@ -87,7 +87,7 @@ USER_KEY = any_word(
     r"version|server|host|database|launch|release date)\b.* (?:is|are|was|will be) ",
     r"(?:the|our) \w+(?: \w+)? (?:is|are) (?:at |in |on )?\S*[\d/_@]",
 )
-# What a person states with a value in it.
+# Statements of a person that contain a value.
 USER_STATES = lazy_regex(
     r"(?:The|Our|My|We|There|It|Its|All|Both|Each|Every|[A-Z][\w-]+)\b[^,;]{0,80}?"
     r"\b(?:is|are|was|were|has|have|had|runs?|lives?|costs?|takes?|took|starts?|ends?|rotates?|expires?|opens?|"

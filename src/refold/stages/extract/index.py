@@ -20,9 +20,9 @@ from refold.patterns import lazy_regex
 from refold.stages.extract.actions import Action, find_actions
 from refold.stages.extract.values import VALUE_CHARS_MAX, Values, read_values
 
-# What a fold remembers for the next one; what is written into the text is a fraction of it.
+# Limits of what a fold remembers for the next one; its text shows a fraction of that.
 ARTIFACTS_MAX = 3_000
-# What an earlier fold knew counts less with each fold over it, unless it is seen again.
+# An entry of an earlier fold counts less with each later fold, unless it is seen again.
 CARRIED_SHARE = 0.85
 
 # Parts that may hold a value.

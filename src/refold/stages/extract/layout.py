@@ -106,7 +106,7 @@ class Line:
     worth: float
     at: float
     who: str = ""
-    # What comes right before it in its message, and what is between them: after that it needs no mark of a gap.
+    # The text right before it in its message and the text between them: if both are shown, no gap is marked.
     after: str = ""
     glue: str = ""
 

@@ -30,7 +30,7 @@ class Source:
     role_after: Role | None
     # The message before which the fold is placed.
     before: str
-    # What people asked before the span and what stays in view: a summary needs to know what it is all about.
+    # Earlier requests of people and what stays in view: a summary needs to know what the work is about.
     asked: str = ""
     # Ids of tool results that are sent as user text.
     observed: frozenset[str] = frozenset()
@@ -145,14 +145,14 @@ def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:
 
 
 def has_answer(view: View, messages: Sequence[Message]) -> bool:
-    """Tell whether the assistant spoke right after these messages: after another ask it may have answered only that."""
+    """Return whether the assistant spoke right after these messages; later it may have answered another request."""
     last = messages[-1].id
     after = list(takewhile(lambda one: one.id != last, reversed(view.messages)))
     return next((one.role == "assistant" for one in reversed(after) if one.role != "system"), False)
 
 
 def says_more(item: Item) -> bool:
-    """Tell whether a fold knows more than that something is gone, as the line of a later rung does."""
+    """Return whether a fold knows more than that something is gone, as the line of a later rung does."""
     fold = item.edits[0].fold
     return fold is not None and bool(fold.facts or fold.artifacts or fold.by == "llm")
 

@@ -40,7 +40,7 @@ _MAY_GO = lazy_regex(
     r"不要|不用|不必|丢掉|丢弃|忘记|忽略|省略|去掉|删",
     re.I,
 )
-# What people call things, and the sorts of the index and the sections that hold them.
+# Words that people use, with the index sorts and sections that hold such things.
 _SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\b(?:apis?|endpoints?|functions?|methods?|class(?:es)?|symbols?|identifiers?)\b", ("identifier", "url")),
     (r"\b(?:variables?|fields?)\b|接口|函数|变量|标识", ("identifier", "url")),

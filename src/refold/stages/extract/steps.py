@@ -114,7 +114,7 @@ def _weigh_run(run: Sequence[Action]) -> float:
 
 
 def _write_run(run: Sequence[Action], language: Language) -> str:
-    """Return like steps as one line: what they have in common once, then what each of them was about."""
+    """Return similar steps as one line: their common part once, then the subject of each."""
     action, times = run[-1], f" ×{len(run)}" if len(run) > 1 else ""
     if _key_of(action) == "look" and not _is_failure(action):
         names = dict.fromkeys(name for one in run if (name := _name_look(one)))
@@ -127,7 +127,7 @@ def _write_run(run: Sequence[Action], language: Language) -> str:
     shown = merge_alike([one.brief_arguments for one in run])
     if len(shown) > 1:
         pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
-        # What came of a call says little where its arguments are too long to be shown.
+        # An outcome says little if the arguments of its call are too long to be shown.
         joined = (" → ".join(filter(None, pair)) for pair in pairs if pair[0].strip("…, "))
         shown = list(dict.fromkeys(joined))
     shown = [one for one in shown if one.strip("…, ")]
@@ -207,7 +207,7 @@ def _write_action(action: Action, language: Language, often: str = "") -> str:
         outcome = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, error) if piece]
         return f"{line} → {neutralise(': '.join(outcome))} {shorten_handle(action.result_handle)}".rstrip()
     if action.outcome and not action.changes:
-        # What the call names need not be repeated by its result.
+        # A result need not repeat what its call names.
         fields = [one for one in action.outcome.split(", ") if _FIELD.sub("", one) not in action.arguments]
         return f"{line} → {neutralise(_shorten(', '.join(fields), OUTCOME_CHARS))}" if fields else line
     return line
@@ -243,7 +243,7 @@ def tell_files(actions: Sequence[Action], language: Language) -> Iterator[Line]:
 
 
 def _find_common(texts: Sequence[str]) -> str:
-    """Return what all texts begin with: what the first and the last of them in order begin with."""
+    """Return the common prefix of all texts, which is that of the first and the last in sorted order."""
     first, last = min(texts), max(texts)
     pairs = zip(first, last, strict=False)
     return first[: next((at for at, (one, other) in enumerate(pairs) if one != other), len(first))]

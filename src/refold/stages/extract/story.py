@@ -34,7 +34,7 @@ SENTENCES_MAX = 40
 # So many words make a sentence that can say something.
 FULL_WORDS = 6.0
 INFO_POWER = 0.7
-# What an answer opens with is more often its point than what follows, in work more than in talk.
+# The opening of an answer is more often its point than the rest, in work more than in talk.
 FIRST_BOOST, FIRST_BOOST_TALK = 2.0, 1.2
 # A task begins with what it is about: so much more are its first sentences worth, even beside its rules.
 GOAL_SENTENCES, GOAL_BOOST = 2, 8.0
@@ -45,14 +45,14 @@ PENDING_CHARS = 1_600
 # A shorter question ("And now?") leans on what was said before.
 QUESTION_CHARS_MIN = 16
 PLAN_MAX = 30
-# What the assistant said was left to do is open only if it said so in one of its newest messages.
+# A task that the assistant called unfinished is open only if one of its newest messages says so.
 OPEN_REPLIES = 6
 
 _LINE_END = lazy_regex(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
 WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 70, 20
-# What follows one of these signs can be read by itself, unless it begins with a word that leans on what came before.
+# The text after one of these signs can be read by itself, unless its first word refers to what came before.
 _CLAUSE_ZH = lazy_regex(
     r"[，；](?!(?:因|由于|所以|因此|但|可是|不过|而|并|且|也|就|才|却|还|又|再|则|便|其|它|这|那|否则|结果|导致|以|需|说明|比)|"
     r"[^，；。！？]{0,9}(?:[。！？]|\Z))"
@@ -328,7 +328,7 @@ def weigh_sentence(sentence: str, role: str, *, is_talk: bool) -> float:
 
 
 def _says_little(sentence: str, bonus: float) -> bool:
-    """Tell whether a sentence means nothing by itself: "This looks good now.", or a place that the next edit moves."""
+    """True for a sentence that means nothing by itself: "This looks good now.", or a place that the next edit moves."""
     is_telling = bonus >= TELLING_BONUS
     if _LEANS.match(sentence) and not _NAMED.search(sentence):
         return len(words.find_words(sentence)) < (LEANING_WORDS_MIN - 1 if is_telling else LEANING_WORDS_MIN)

@@ -215,7 +215,7 @@ class SeenText:
 
 
 def _repeats(text: str, view: SeenText) -> bool:
-    """Tell whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
+    """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
     if text in view:
         return True
     quoted = max(_QUOTE.split(text), key=len).strip(" .…")

@@ -24,7 +24,7 @@ _WORD = lazy_regex(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
 _URL = lazy_regex(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
 _EMAIL = lazy_regex(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
 # A quoted phrase opens and closes on a letter: else the text between two phrases would pass for one.
-# The pattern begins with the sign itself, so that the engine can skip to it; what precedes the sign is checked after.
+# The pattern begins with the sign itself, so that the engine can skip to it; the text before it is checked afterwards.
 _QUOTED = lazy_regex(
     r"""['"“「《`](?:(?<=')(?<![\w\\]')([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
     r"""|(?<=")(?<![\w\\]")([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
@@ -56,7 +56,7 @@ _JSON_KEY = lazy_regex(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = lazy_regex(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
 _ANSI = lazy_regex(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
-# The pattern begins with the digit itself, so that the engine can skip to it; what precedes the digit is checked after.
+# The pattern begins with the digit itself, so that the engine can skip to it; the text before it is checked afterwards.
 _SED = lazy_regex(
     r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?"
     r"|['\"]/[^'\"\n]{1,160}/[pd](?=['\"])"

@@ -51,7 +51,7 @@ _INTENT = lazy_regex(
     r"(?:好的?[，。]?|那么?[，]?)?(?:我|让我|现在|下面|首先)?(?:先|再|来|去|试着|接着)[^已了]{0,40}[。！]?\Z",
     re.I,
 )
-# What an assistant that works announces: the step itself is listed.
+# Announcements of an assistant at work: the step itself is listed.
 _ANNOUNCES = lazy_regex(
     r"(?:\*{0,2}step \d{1,2}[.:]\*{0,2} )?"
     r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*(?:I (?=(?:re-?)?run ))?"
@@ -115,7 +115,7 @@ def find_rules(asks: Iterable[Saying]) -> list[Saying]:
 
 
 def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
-    """Tell whether a sentence of a person sets a rule for what comes after."""
+    """Return whether a sentence of a person sets a rule for what comes after."""
     if QUESTION.search(sentence):
         return False
     if _RULE_STARTS.match(sentence):
@@ -124,12 +124,12 @@ def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
 
 
 def is_intent(sentence: str) -> bool:
-    """Tell whether a sentence only says what the assistant is about to do."""
+    """Return whether a sentence only says what the assistant is about to do."""
     return bool(_INTENT.match(sentence))
 
 
 def is_announcement(sentence: str) -> bool:
-    """Tell whether a sentence only announces the step that follows it."""
+    """Return whether a sentence only announces the step that follows it."""
     return len(sentence) <= ANNOUNCED_CHARS and _ANNOUNCES.match(sentence) is not None
 
 
@@ -190,7 +190,7 @@ def _border_after(text: str, at: int) -> int:
     return at + (space + 1 if space >= 0 else 0)
 
 
-# What a story is made of: for each class of sentence the words by which it gives itself away, English and Chinese.
+# For each class of sentence in a story, the English and Chinese words that mark it.
 CuePair = tuple[Cue, re.Pattern[str]]
 
 STORY_CAUSE: CuePair = (
@@ -276,7 +276,7 @@ STORY_OPEN: CuePair = (
         r"[在要需]等|等\S{1,8}(?:确认|回复|审批|答复|决定)|需要(?:你|您|他|她)\S{0,3}(?:决定|确认|定)",
     ),
 )
-# What might be is not what was.
+# A possibility is not a fact.
 STORY_GUESS: CuePair = (
     any_word(
         r"^(?:but |and |so |or |also |even )?(?:if|unless|suppose|assuming|maybe|perhaps|"
@@ -374,7 +374,7 @@ _TELLING_PAIR = lazy_regex(rf"(?=((?![{_GRAMMAR_ZH}])[\u3400-\u9fff](?![{_GRAMMA
 
 
 def finds(cue: CuePair, sentence: str) -> bool:
-    """Tell whether a sentence has one of the words of a cue, in its own language."""
+    """Return whether a sentence has one of the words of a cue, in its own language."""
     english, chinese = cue
     return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
 
@@ -403,13 +403,13 @@ def join_halves(sentences: Sequence[str], text: str, chars_max: int) -> list[str
 
 
 def is_polite(sentence: str) -> bool:
-    """Tell whether a sentence only keeps up manners. What follows a "Yes" may be an answer."""
+    """Return whether a sentence is mere politeness. The text after a "Yes" may be an answer."""
     said = _OPENING.sub("", sentence, count=1).strip() or sentence
     return len(said) <= 60 and _POLITE.match(said) is not None
 
 
 def is_prose(sentence: str) -> bool:
-    """Tell whether a sentence is made of words: not code, not a row of a table, not a heading or a lead-in."""
+    """Return whether a sentence is made of words: not code, not a row of a table, not a heading or a lead-in."""
     if sentence[-1:] in (":", "：") or sentence[:1] in ("|", "<", "{", "$"):
         return False
     words = len(_WORDS.findall(sentence[:400]))
@@ -417,20 +417,20 @@ def is_prose(sentence: str) -> bool:
 
 
 def is_field(sentence: str) -> bool:
-    """Tell whether a line is an entry of a list, such as ``Arrival: 01:00``, rather than a sentence."""
+    """Return whether a line is an entry of a list, such as ``Arrival: 01:00``, rather than a sentence."""
     is_line = len(sentence) < FIELD_CHARS and sentence.isascii() and sentence[-1] not in ".!?;'\"`"
     return is_line or _FIELD.match(sentence) is not None
 
 
 def is_chatter(sentence: str) -> bool:
-    """Tell whether a Chinese sentence is made of grammar: "那好吧，也没有别的选择呀". It names nothing."""
+    """Return whether a Chinese sentence is made of grammar: "那好吧，也没有别的选择呀". It names nothing."""
     if sentence.isascii() or any(sign.isascii() and sign.isalnum() for sign in sentence):
         return False
     return len(_TELLING_PAIR.findall(sentence[:400])) < 2
 
 
 def only_leans(sentence: str) -> bool:
-    """Tell whether a Chinese sentence names nothing itself: "这件事没有看上去那么复杂。", or leads in to a list."""
+    """Return whether a Chinese sentence names nothing itself: "这件事没有看上去那么复杂。", or leads in to a list."""
     return not sentence.isascii() and _LEANS_ZH.match(sentence) is not None
 
 

@@ -35,7 +35,7 @@ _ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
 ENTRIES_SHOWN = 20
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _ENTRY = re.compile(r"^(?=## )", re.M)
-# Who a line of a summary quotes.
+# The speaker that a line of a summary quotes.
 _QUOTED = re.compile(r"^([UA])> ", re.M)
 _EMPTY_END = re.compile(r"\n#{3,6} [^\n]*\Z")
 
