@@ -4,6 +4,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -129,9 +130,12 @@ def test_a_row_of_names_without_an_end_is_read_in_linear_time() -> None:
 @some_or_all
 @pytest.mark.parametrize("make", [_result, _older, _call], ids=["a tool's output", "an older answer", "arguments"])
 def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[dict[str, Any]]], is_all: bool) -> None:
+    numbers = count()
+
     def run(text: str) -> object:
         try:
-            return refold.compress(make(text), 1_500)
+            # Another text each time: a short one that was read before would be remembered, a long one would not.
+            return refold.compress(make(f"{next(numbers)} {text}"), 1_500)
         except refold.RefoldError:
             return None  # Refused is quick as well.
 
