@@ -34,6 +34,9 @@ PAYLOAD = (
 )
 
 
+_browsers: list[Browser] = []
+
+
 def need_browser() -> None:
     """Skip a module where the page or a browser cannot be had."""
     for name in ("nicegui", "playwright"):
@@ -49,7 +52,8 @@ def serve(
 ) -> Iterator[str]:
     """Run ``refold serve`` in a workspace; give its address. Only the named variables of providers are set.
 
-    Whoever hands in ``started`` gets the process in it, to end it more rudely.
+    Whoever hands in ``started`` gets the process in it, to end it more rudely. Its pages are closed before it ends,
+    unless a ``port`` is named: such a test starts another server there.
     """
     ours = ("OPENAI_", "ANTHROPIC_", "REFOLD_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -61,6 +65,7 @@ def serve(
         started.append(process)
     assert process.stderr is not None
     told: list[str] = []
+    found: re.Match[str] | None = None
     reader = threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True)
     try:
         for line in process.stderr:
@@ -74,6 +79,9 @@ def serve(
         wait_ready(found[0])
         yield found[0]
     finally:
+        for browser in _browsers:
+            if found and not port:
+                browser.leave(found[0])
         process.terminate()
         try:
             process.wait(START_S)
@@ -132,6 +140,12 @@ class Browser:
         page.goto(url)
         return page
 
+    def leave(self, address: str) -> None:
+        """Close the pages of a server that is about to end: a page that cannot connect complains."""
+        for page in self._pages:
+            if page.url.startswith(address):
+                page.close()
+
     def close_pages(self) -> None:
         """Close all pages and fail if one of them had a problem."""
         for page in self._pages:
@@ -155,9 +169,11 @@ def browse() -> Iterator[Browser]:
     try:
         with sync_playwright() as playwright:
             browser = Browser(playwright)
+            _browsers.append(browser)
             try:
                 yield browser
             finally:
+                _browsers.remove(browser)
                 browser.close()
     finally:
         # The driver's pipes hang in cycles with its event loop: collect them here, not in whichever test comes next.

@@ -96,6 +96,65 @@ def test_deleting_asks_first(browser: Browser, url: str, workspace: Path) -> Non
         assert manager.ledger.read_session("doomed") is None
 
 
+def test_a_click_on_a_row_that_changes_at_that_moment_is_not_lost(browser: Browser, url: str, workspace: Path) -> None:
+    """The server has already shown the change; the browser, behind a slow line, has not when the reader clicks."""
+    write(workspace, "busy", "Watch the tide")
+    page = browser.open(url)
+    held: list[str | bytes] = []
+    is_slow = False
+
+    def join(line: Any) -> None:
+        server = line.connect_to_server()
+        server.on_message(lambda message: held.append(message) if is_slow else line.send(message))
+        line.on_message(server.send)
+        lines.append(line)
+
+    lines: list[Any] = []
+    page.route_web_socket(lambda _: True, join)
+    page.reload()
+    page.get_by_role("button", name="Delete: Watch the tide").wait_for()
+    page.wait_for_function("window.did_handshake")
+    is_slow = True
+    write(workspace, "busy", "And the wind")
+    for _ in range(600):
+        if any('"text":"4"' in str(message) for message in held):
+            break
+        page.wait_for_timeout(100)
+    page.get_by_role("button", name="Delete: Watch the tide").evaluate("button => button.click()")
+    page.wait_for_timeout(100)
+    is_slow = False
+    for message in held:
+        lines[-1].send(message)
+    page.get_by_role("dialog").get_by_text("4 messages are deleted permanently").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+
+
+def test_rows_keep_the_order_of_the_list_and_dialogs_leave_nothing_behind(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    write(workspace, "early", "Haul the nets")
+    write(workspace, "late", "Salt the catch")
+    page = browser.open(url)
+    page.get_by_text("Salt the catch").wait_for()
+    assert list_titles(page)[:2] == ["Salt the catch", "Haul the nets"]
+    elements = "Object.keys(mounted_app.elements).length"
+    before = page.evaluate(elements)
+    for button in ("Delete: Haul the nets", "Rename: Haul the nets"):
+        page.get_by_role("button", name=button).click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+    page.wait_for_function(f"{elements} <= {before}")
+    write(workspace, "early", "And mend them")
+    page.wait_for_function("document.querySelector('.session-link').innerText === 'Haul the nets'")
+    assert list_titles(page)[:2] == ["Haul the nets", "Salt the catch"]
+    page.get_by_role("searchbox").fill("salt")
+    page.get_by_text("Haul the nets").wait_for(state="detached")
+    assert page.get_by_role("searchbox").input_value() == "salt"
+    page.get_by_role("searchbox").fill("")
+    page.get_by_text("Haul the nets").wait_for()
+    assert list_titles(page)[:2] == ["Haul the nets", "Salt the catch"]
+
+
 def test_what_is_exported_is_what_the_command_line_exports(browser: Browser, url: str, workspace: Path) -> None:
     from refold.manager.status import export_session
 

@@ -1,8 +1,8 @@
 """The frame of every page (bar, menu, language, colours, error messages) and its building blocks.
 
 A page draws inside ``with frame("statistics"):``. Blocks are plain HTML elements with the classes of ``page.css``:
-``heading``, ``text``, ``button``, ``link``, ``icon``, ``empty``, ``sheet``, ``SortedTable``. They take text, never
-HTML.
+``heading``, ``text``, ``button``, ``link``, ``icon``, ``empty``, ``sheet``, ``question``, ``SortedTable``. They take
+text, never HTML.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def set_text(element: ui.element, content: str) -> None:
         element.update()
 
 
-def set_prop(element: ui.element, name: str, value: bool) -> None:
-    """Switch a property of an element; nothing is sent if it is the same."""
-    if bool(element._props.get(name)) != value:
+def set_prop(element: ui.element, name: str, value: bool | str) -> None:
+    """Change a property of an element; nothing is sent if it is the same."""
+    if element._props.get(name, False) != value:
         element._props[name] = value
         element.update()
 
@@ -237,11 +237,25 @@ def sheet(title: str) -> Iterator[ui.dialog]:
         yield made
 
 
+@contextmanager
+def question(title: str) -> Iterator[ui.dialog]:
+    """Draw and open a dialog that is removed once it is closed; its handlers must not rely on its elements then."""
+    with ui.element("div") as place, sheet(title) as made:
+        yield made
+
+    def remove() -> None:
+        made.delete()
+        place.delete()
+
+    made.on("hide", remove)
+    made.open()
+
+
 def ask_text(
     title: str, label: str, submit: str, on_done: Callable[[str], Awaitable[Any]], *, why: str = "", **props: Any
 ) -> None:
     """Open a dialog with one field, which has ``props``; ``on_done`` gets the text that the reader submits."""
-    with sheet(title) as dialog:
+    with question(title) as dialog:
         if why:
             text("p", why, "soft")
         with ui.element("label").classes("field"):
@@ -253,14 +267,14 @@ def ask_text(
             typed = str(event.args or "").strip()
             if typed or not props.get("required"):
                 dialog.close()
-                await on_done(typed)
+                with dialog.client:
+                    await on_done(typed)
 
         reading = f"() => emit(document.getElementById('{field.html_id}').value)"
         field.on("keydown.enter", guarded(take), js_handler=reading)
         with ui.element("div").classes("sheet-end"):
             button(say("shell.cancel"), dialog.close, kind="quiet")
             button(submit, kind="primary").on("click", guarded(take), js_handler=reading)
-    dialog.open()
 
 
 def go(target: str) -> None:
@@ -276,14 +290,17 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     """Return a handler that shows errors as sentences instead of failing silently."""
 
     async def run(*args: Any) -> None:
+        client = ui.context.client  # The element of the event may be gone when the call ends.
         try:
             answer = call(*args)
             if iscoroutine(answer):  # Not any awaitable: awaiting a dialog opens it.
                 await answer
         except RefoldError as error:
-            notify(say("shell.failed", why=explain(error, 250)))
+            with client:
+                notify(say("shell.failed", why=explain(error, 250)))
         except Exception as error:
-            notify(say("shell.unexpected", kind=type(error).__name__))
+            with client:
+                notify(say("shell.unexpected", kind=type(error).__name__))
             raise
 
     # The framework inspects the signature to decide whether to pass the event.

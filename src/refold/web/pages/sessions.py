@@ -35,8 +35,9 @@ from refold.web.shell import (
     icon_button,
     link,
     notify,
+    question,
+    set_prop,
     set_text,
-    sheet,
     text,
     to_script,
     write_dollars,
@@ -63,15 +64,15 @@ async def show(query: str = "") -> None:
 
 
 class SessionList:
-    """The list in one tab."""
+    """The list in one tab. A row stays the same elements while its session changes, so no click on it is lost."""
 
     def __init__(self, query: str) -> None:
         self.source = find_visit().source
         self.query = query
         self.limit = PAGE
         self.listing: Listing | None = None
-        self.minute = 0
         self.is_sample_coming = False
+        self.table: SessionTable | None = None
 
     async def draw(self) -> None:
         with ui.element("div").classes("page-head"):
@@ -80,7 +81,7 @@ class SessionList:
                 text("p", say("sessions.intro"), "soft")
             search = ui.element("input").classes("input search").props("type=search maxlength=200")
             search._props.update({"placeholder": say("sessions.search"), "aria-label": say("sessions.search")})
-            search._props["value"] = self.query
+            search._props["^value"] = self.query  # An attribute: a value would be reset while the user types.
             search.on(
                 "input",
                 guarded(self._search),
@@ -128,36 +129,83 @@ class SessionList:
         page = self.source.application.page
         # Asked before the list is read: a sample that is completed meanwhile appears at the next look.
         is_sample_coming = page is not None and page.is_making_sample
-        listing = await self.source.run(list_sessions, self.query, self.limit)
+        asked = (self.query, self.limit)
+        listing = await self.source.run(list_sessions, *asked)
+        if asked != (self.query, self.limit):
+            return  # The reader has typed on; the newer search shows its own list.
         if is_sample_coming:
             # Hide the sample until it is complete.
             shown = tuple(one for one in listing.sessions if one.row.id != NAME)
             hidden = len(listing.sessions) - len(shown)
             listing = Listing(shown, listing.total - hidden, listing.total > hidden)
-        minute = int(time.time() // 60)
-        now = (listing, minute, is_sample_coming)
-        if now == (self.listing, self.minute, self.is_sample_coming):
+        now = (listing, is_sample_coming)
+        if now != (self.listing, self.is_sample_coming):
+            self.listing, self.is_sample_coming = now
+            self._show(listing)
+        if self.table is not None:
+            self.table.show_ages()
+
+    def _show(self, listing: Listing) -> None:
+        if listing.sessions:
+            if self.table is None:
+                self.body.clear()
+                with self.body:
+                    self.table = SessionTable(self)
+            self.table.show(listing)
             return
-        self.listing, self.minute, self.is_sample_coming = now
+        self.table = None
         self.body.clear()
         with self.body:
-            self._draw_listing(listing)
+            self._draw_empty(listing)
 
-    def _draw_listing(self, listing: Listing) -> None:
+    def _draw_empty(self, listing: Listing) -> None:
         if self.is_sample_coming and not listing.is_any:
             with empty(say("sessions.sample_coming"), say("sessions.sample_why")):
                 pass
         elif not listing.is_any:
             with empty(say("sessions.none"), say("sessions.none_next")):
                 link(say("sessions.chat"), page_link("/chat"), "button primary")
-        elif not listing.sessions:
+        else:
             with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
                 link(say("shell.recall"), page_link("/recall", query=self.query), "button")
-        else:
-            self._draw_table(listing)
 
-    def _draw_table(self, listing: Listing) -> None:
-        cells: dict[str, ui.element] = {}
+    async def show_more(self) -> None:
+        self.limit += PAGE
+        await self._refresh()
+
+    def ask_title(self, one: Listed) -> None:
+        async def rename(title: str) -> None:
+            await self.source.run(rename_session, one.name, title)
+            notify(say("sessions.renamed"))
+            await self._refresh()
+
+        field = {"^value": one.title if one.has_own_title else "", "placeholder": say("sessions.title_hint")}
+        words = (say("sessions.rename"), say("sessions.new_title"), say("sessions.save"))
+        with self.start:  # The row may go away while the dialog is open.
+            ask_text(*words, rename, maxlength=120, **field)
+
+    def ask_delete(self, one: Listed) -> None:
+        async def delete() -> None:
+            dialog.close()
+            with self.start:
+                await self.source.run(delete_session, one.name)
+                notify(say("sessions.deleted"))
+                await self._refresh()
+
+        with self.start, question(say("sessions.delete_title")) as dialog:
+            text("strong", one.title, "cut")
+            text("p", say("sessions.delete_why", count=one.row.messages), "soft")
+            with ui.element("div").classes("sheet-end"):
+                button(say("shell.cancel"), dialog.close, kind="quiet")
+                button(say("sessions.delete"), delete, kind="danger", icon_name="trash")
+
+
+class SessionTable:
+    """The rows of the list, one for each session, and the line below them."""
+
+    def __init__(self, owner: SessionList) -> None:
+        self.owner = owner
+        self.lines: dict[str, SessionLine] = {}
         with ui.element("div").classes("card"), ui.element("table").classes("list sessions-list"):
             with ui.element("thead"), ui.element("tr"):
                 for column in _COLUMNS:
@@ -166,102 +214,109 @@ class SessionList:
                         made._props["title"] = say("sessions.saved_hint")
                 with ui.element("th").props("scope=col"):
                     text("span", say("sessions.actions"), "hidden-text")
-            with ui.element("tbody"):
-                for one in listing.sessions:
-                    cells[one.name] = self._draw_row(one)
+            self.body = ui.element("tbody")
         with ui.element("div").classes("row spread list-end"):
-            total = say("sessions.total_one") if listing.total == 1 else say("sessions.total", count=listing.total)
-            text("span", total, "faint num")
-            left = listing.total - len(listing.sessions)
-            if left > 0:
-                button(say("sessions.more", count=min(PAGE, left)), self._show_more, kind="small")
-        ui.timer(0.05, lambda: self._fill_saved(cells), once=True)
+            self.total = text("span", "", "faint num")
+            with button("", owner.show_more, kind="small") as self.more:
+                self.more_label = text("span", "")
 
-    def _draw_row(self, one: Listed) -> ui.element:
-        row, is_sample = one.row, bool(one.row.settings.get(SAMPLE))
-        with ui.element("tr").classes("clickable") as line:
-            # The keyboard reaches the link; a click anywhere else in the row follows it.
-            line.on("click", js_handler=_ON_ROW)
-            with ui.element("td").classes("session-name"):
-                with ui.element("div").classes("row"):
-                    link(one.title, session_link(one.name), "session-link cut")
-                if one.title != one.name or is_sample:
-                    with ui.element("div").classes("row session-known"):
-                        text("span", clean(one.name), "faint mono cut")
-                        if is_sample:
-                            text("span", say("sessions.sample"), "chip")
-            _cell("model", clean(row.model)[:80] or "·", "model")
-            _cell("messages", f"{row.messages:,}", "num")
-            _cell("tokens", f"{row.tokens:,}", "num")
-            _cell("folds", f"{row.compression_count:,}" if row.compression_count else "·", "num")
-            saved = _cell("saved", "", "num saved")
-            _cell("changed", tell_age(row.updated_at), "num soft")
-            with ui.element("td").classes("session-acts"):
-                self._draw_acts(one)
-        return saved
+    def show(self, listing: Listing) -> None:
+        """Show a list: rows that stay are changed, not drawn again."""
+        shown = {one.name: one for one in listing.sessions}
+        for name in self.lines.keys() - shown.keys():
+            self.lines.pop(name).element.delete()
+        changed = []
+        for name, one in shown.items():
+            if name not in self.lines:
+                with self.body:
+                    self.lines[name] = SessionLine(self.owner, one)
+                changed.append(self.lines[name])
+            elif self.lines[name].one != one:
+                self.lines[name].show(one)
+                changed.append(self.lines[name])
+        rows = [self.lines[name].element for name in shown]
+        if rows != self.body.default_slot.children:
+            self.body.default_slot.children[:] = rows
+            self.body.update()
+        set_text(self.total, _count_sessions(listing.total))
+        left = listing.total - len(listing.sessions)
+        self.more.set_visibility(left > 0)
+        set_text(self.more_label, say("sessions.more", count=min(PAGE, left)))
+        with self.owner.body:
+            ui.timer(0.05, lambda: self._fill_saved(changed), once=True)
 
-    def _draw_acts(self, one: Listed) -> None:
-        for act, drawing, call in (
-            ("rename", "pen", lambda: self._ask_title(one)),
-            ("delete", "trash", lambda: self._ask_delete(one)),
-        ):
-            _label(icon_button("", drawing, call), say(f"sessions.{act}"), one.title)
-        with link("", page_link("/export", name=one.name), "button quiet small square") as made:
-            icon("down")
-        made._props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"
-        _label(made, say("sessions.export"), one.title)
-        made.move(target_index=1)
+    def show_ages(self) -> None:
+        for line in self.lines.values():
+            set_text(line.changed, tell_age(line.one.row.updated_at))
 
-    async def _fill_saved(self, cells: dict[str, ui.element]) -> None:
+    async def _fill_saved(self, lines: list[SessionLine]) -> None:
         """Fill in the money, which takes longer to find than the rest."""
-        for name, cell in cells.items():
-            if cell.is_deleted:
-                return
-            saved = await self.source.run(read_saved, name)
-            if not cell.is_deleted:
-                cell._text = tell_money(saved)
-                cell.classes(add="good-text" if saved and saved >= 0.005 else "")
-                cell.update()
-
-    async def _show_more(self) -> None:
-        self.limit += PAGE
-        await self._refresh()
-
-    def _ask_title(self, one: Listed) -> None:
-        async def rename(title: str) -> None:
-            await self.source.run(rename_session, one.name, title)
-            notify(say("sessions.renamed"))
-            await self._refresh()
-
-        field = {"^value": one.title if one.has_own_title else "", "placeholder": say("sessions.title_hint")}
-        words = (say("sessions.rename"), say("sessions.new_title"), say("sessions.save"))
-        with self.start:  # The list may be drawn again while the dialog is open.
-            ask_text(*words, rename, maxlength=120, **field)
-
-    def _ask_delete(self, one: Listed) -> None:
-        async def delete() -> None:
-            dialog.close()
-            await self.source.run(delete_session, one.name)
-            notify(say("sessions.deleted"))
-            await self._refresh()
-
-        with self.start, sheet(say("sessions.delete_title")) as dialog:
-            text("strong", one.title, "cut")
-            text("p", say("sessions.delete_why", count=one.row.messages), "soft")
-            with ui.element("div").classes("sheet-end"):
-                button(say("shell.cancel"), dialog.close, kind="quiet")
-                button(say("sessions.delete"), delete, kind="danger", icon_name="trash")
-        dialog.open()
+        for line in lines:
+            if not line.element.is_deleted:
+                saved = await self.owner.source.run(read_saved, line.one.name)
+                line.show_saved(saved)
 
 
-def _cell(column: str, content: str, classes: str) -> ui.element:
-    made = text("td", content, classes)
+class SessionLine:
+    """The row of one session."""
+
+    def __init__(self, owner: SessionList, one: Listed) -> None:
+        with ui.element("tr").classes("clickable") as self.element:
+            # The keyboard reaches the link; a click anywhere else in the row follows it.
+            self.element.on("click", js_handler=_ON_ROW)
+            with ui.element("td").classes("session-name"):
+                with ui.element("div").classes("row"), link("", session_link(one.name), "session-link cut"):
+                    self.title = text("span", "")
+                with ui.element("div").classes("row session-known") as self.known:
+                    text("span", clean(one.name), "faint mono cut")
+                    if one.row.settings.get(SAMPLE):
+                        text("span", say("sessions.sample"), "chip")
+            self.model = _cell("model", "model")
+            self.messages = _cell("messages", "num")
+            self.tokens = _cell("tokens", "num")
+            self.folds = _cell("folds", "num")
+            self.saved = _cell("saved", "num saved")
+            self.changed = _cell("changed", "num soft")
+            with ui.element("td").classes("session-acts"):
+                self.acts = {
+                    "rename": icon_button("", "pen", lambda: owner.ask_title(self.one)),
+                    "export": link("", page_link("/export", name=one.name), "button quiet small square"),
+                    "delete": icon_button("", "trash", lambda: owner.ask_delete(self.one)),
+                }
+            with self.acts["export"] as export:
+                icon("down")
+            export._props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"
+        for act, made in self.acts.items():
+            made._props["title"] = say(f"sessions.{act}")
+        self.show(one)
+
+    def show(self, one: Listed) -> None:
+        self.one, row = one, one.row
+        set_text(self.title, one.title)
+        self.known.set_visibility(one.title != one.name or bool(row.settings.get(SAMPLE)))
+        set_text(self.model, clean(row.model)[:80] or "·")
+        set_text(self.messages, f"{row.messages:,}")
+        set_text(self.tokens, f"{row.tokens:,}")
+        set_text(self.folds, f"{row.compression_count:,}" if row.compression_count else "·")
+        set_text(self.changed, tell_age(row.updated_at))
+        for act, made in self.acts.items():
+            set_prop(made, "aria-label", f"{say(f'sessions.{act}')}: {one.title}")
+
+    def show_saved(self, dollars: float | None) -> None:
+        if not self.element.is_deleted:
+            set_text(self.saved, tell_money(dollars))
+            is_gain = bool(dollars and dollars >= 0.005)
+            self.saved.classes(add="good-text" if is_gain else "", remove="" if is_gain else "good-text")
+
+
+def _count_sessions(total: int) -> str:
+    return say("sessions.total_one") if total == 1 else say("sessions.total", count=total)
+
+
+def _cell(column: str, classes: str) -> ui.element:
+    made = text("td", "", classes)
     made._props["data-label"] = say(f"sessions.{column}")
     return made
-
-
-def _label(made: ui.element, what: str, which: str) -> None:
-    made._props.update({"aria-label": f"{what}: {which}", "title": what})
 
 
 def tell_money(dollars: float | None) -> str:
