@@ -46,6 +46,22 @@ def test_results_between_the_calls_of_one_answer_are_joined_to_it(tmp_path: Path
     assert find_violations("anthropic", session.messages) == []
 
 
+def test_rows_that_share_a_uuid_are_counted_unless_they_are_copies(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    for turn in range(100):
+        file.add("user", f"Question {turn}", turn % 60)
+        file.add("assistant", f"Answer {turn}", turn % 60, answer=turn)
+    rows = [{**row, "uuid": "one"} for row in file.rows]
+    reading = read_file(str(write_rows(tmp_path / "one.jsonl", [*rows, rows[0]])))
+    assert [len(session.messages) for session in reading.sessions] == [1]
+    (broken,) = reading.broken
+    assert broken.line == 2
+    assert broken.why.startswith("199 rows have the uuid of an earlier row but another message")
+    copied = read_file(str(write_rows(tmp_path / "copied.jsonl", [*file.rows, *file.rows])))
+    assert [len(session.messages) for session in copied.sessions] == [200]
+    assert list(copied.broken) == []
+
+
 def test_a_branch_that_a_person_went_back_from_is_left_out(tmp_path: Path) -> None:
     file = ClaudeFile()
     file.add("user", "Rename it", 0)

@@ -28,7 +28,8 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
     """Read the sessions of a file; each helper is a separate session."""
     lineage = Lineage(rows)
     # An older version copied the history into a new file when a session continued: the same row counts once.
-    taken: set[str] = set(lineage.find_left(rows))
+    left, taken = lineage.find_left(rows), dict[str, object]()
+    others: list[int] = []
     broken: list[Broken] = []
     builders: dict[str, _Builder] = {}
     names = _Names(lineage, name)
@@ -36,7 +37,10 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
         value, uuid = row.value, row.value.get("uuid")
         key = names.find_key(value)
         # New versions add new kinds of bookkeeping: skip rows that are not messages.
-        if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
+        if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in left) or _is_unsent(value):
+            continue
+        if isinstance(uuid, str) and uuid in taken:
+            others += [row.line] if value.get("message") != taken[uuid] else []
             continue
         if not isinstance(value.get("message"), dict):
             broken.append(Broken(row.line, f"a row of type {value['type']!r} whose message is not one"))
@@ -45,7 +49,10 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
         if why:
             broken.append(Broken(row.line, why))
         elif isinstance(uuid, str):
-            taken.add(uuid)
+            taken[uuid] = value["message"]
+    if others:
+        why = f"{len(others):,} rows have the uuid of an earlier row but another message; they were skipped"
+        broken.append(Broken(others[0], why))
     sessions = [builder.finish(names.title(key)) for key, builder in builders.items()]
     return [session for session in sessions if session.messages], broken
 
