@@ -178,3 +178,13 @@ def test_a_report_about_a_session_of_another_process_reads_none_of_its_messages(
     assert [usage.input_tokens for usage in second.ledger.read_usage("s")] == [3_900]
     assert [usage.path_length for usage in second.ledger.read_usage("s")] == [6]
     second.close()
+
+
+def test_a_changed_tokenizer_counts_from_the_next_request_on(tmp_path: Path) -> None:
+    with ContextCompressionManager(CompressionConfig(model="gpt-4o"), tmp_path) as manager:
+        before = manager.prepare_context_sync("s1", chat(6))
+        manager.configure(tokenizer="chars/4")
+        after = manager.prepare_context_sync("s1", chat(6))
+    with ContextCompressionManager(CompressionConfig(model="gpt-4o", tokenizer="chars/4"), tmp_path / "new") as manager:
+        fresh = manager.prepare_context_sync("s1", chat(6))
+    assert before.total_tokens != after.total_tokens == fresh.total_tokens

@@ -50,7 +50,7 @@ from refold.tokens.counter import REPLY_TOKENS
 SESSIONS_OPEN_MAX = 512
 # Tokens in the views of all open sessions: about 15 bytes of memory each.
 TOKENS_OPEN_MAX = 8_000_000
-BUDGETS_MAX = 256
+COUNTERS_MAX = BUDGETS_MAX = 256
 MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
 LEASE_S = 6.0
@@ -113,7 +113,6 @@ class Keeper:
         self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
-        self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self.recall = RecallAccess(self)
         self.read_ahead = ReadAhead()
         self.find_compressor = find_compressor
@@ -125,6 +124,7 @@ class Keeper:
         # The counts that trigger a compression, and the stages that render a message on arrival.
         self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
         self.folds = any(isinstance(stage, Fold) for stage in config.stages())
+        self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self._budgets: dict[tuple[object, ...], Budget] = {}
 
     def prolong(self, session_id: str, owner: str) -> bool:
@@ -260,19 +260,20 @@ class Keeper:
 
     def find_counter(self, row: SessionRow) -> Counter:
         """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
-        model = row.model
-        exact = self._counters.get((model, ()))
+        # The order matters, as in ``find_budget``.
+        counters, config, model = self._counters, self.config, row.model
+        exact = counters.get((model, ()))
         if exact is not None and exact.is_exact:
             return exact  # Reports change nothing about it.
         calibration = read_calibration(row.settings)
         # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
         steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
         key = (model, steps if calibration.tracks else ())
-        counter = self._counters.get(key)
+        counter = counters.get(key)
         if counter is None:
-            if len(self._counters) > 256:
-                self._counters.clear()
-            counter = self._counters[key] = counter_for(model or None, self.config.tokenizer, calibration)
+            if len(counters) > COUNTERS_MAX:
+                counters.clear()
+            counter = counters[key] = counter_for(model or None, config.tokenizer, calibration)
             if calibration.tracks and not counter.is_exact:
                 counter.margin = ceil(counter.margin * MARGIN_STEPS) / MARGIN_STEPS
         return counter
@@ -286,7 +287,7 @@ class Keeper:
             window, reserve = read_window(row.settings, model)
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
-        # The order matters: ``configure`` sets the budgets last, so no budget of old settings ends up in the new cache.
+        # The order matters: ``configure`` sets the caches last, so no budget of old settings ends up in the new one.
         budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve)
         budget = budgets.get(key)
         if budget is None:
