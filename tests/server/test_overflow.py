@@ -1,14 +1,18 @@
 """Requests that an upstream refuses as too long: what is sent instead, and what is learned from it."""
 
+import asyncio
 import json
 
 import pytest
 
+from refold.agent.events import WindowLowered
 from refold.errors import ContextOverflow
+from refold.ledger.codec import load_json
 from refold.server import body as server_body
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
 from refold.testing import fail, say
 from refold.testing.provider_rules import count_input
+from tests.agent.talking import make_agent, make_manager, pick, run_all
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog
 
@@ -240,3 +244,32 @@ def test_where_the_answer_asked_for_is_larger_than_the_window_only_the_answer_ge
     wanted, lowered = map(int, answer.headers["x-refold-max-tokens"].split("->"))
     assert (wanted, lowered > 1_000) == (64_000, True)
     assert [len(request.messages) for request in rig.provider.requests] == [13, 13]
+
+
+def test_a_window_that_the_agent_or_the_gateway_learned_holds_for_both(start, tmp_path):
+    pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+    rig = start(config={"window": 24_000, "economic": False}, window=8_000)
+    history, other = make_dialog(30), make_dialog(30, words=110)
+
+    def ask_agent(session):
+        with make_manager(tmp_path / "work", window=24_000, economic=False) as manager:
+            events = asyncio.run(run_all(make_agent(rig.provider, manager, session_id=session), "And now?"))
+            assert manager.status(session).window == 8_000
+        return pick(events, WindowLowered)
+
+    def ask_gateway(messages, session):
+        answer = rig.post("openai-chat", make_body("openai-chat", messages, "gpt-4o"), x_refold_session=session)
+        assert answer.status_code == 200, answer.text
+        assert rig.manager.status(session).window == 8_000
+        return answer.headers["x-refold-reason"]
+
+    rig.manager.append("by-agent", history[:-1], format="openai-chat")
+    assert [one.window_after for one in ask_agent("by-agent")] == [8_000]
+    stored = [load_json(one.raw) for one in rig.manager.ledger.read_messages("by-agent")]
+    sent = len(rig.provider.requests)
+    assert ask_gateway([*stored, *other], "by-agent") != "overflow-retried"
+    assert len(rig.provider.requests) == sent + 1
+    assert ask_gateway(other, "by-gateway") == "overflow-retried"
+    sent = len(rig.provider.requests)
+    assert ask_agent("by-gateway") == []
+    assert len(rig.provider.requests) == sent + 1

@@ -1,9 +1,8 @@
 """One request to the model: prepare a context that fits, stream the answer, record its usage, recover from errors.
 
-Only transient errors are retried. After an overflow the context is compressed without a model, and the next request
-differs from the rejected one. If the rejected request should have fitted, the model's window is smaller than
-announced: the smaller value is used from then on, also when the session is reopened. An answer that was cut off
-because the window was full is requested again.
+Only transient errors are retried. After an overflow the model's window is smaller than announced: the smaller value is
+used from then on, also when the session is reopened. The context is compressed without a model, and the next request
+differs from the rejected one. An answer that was cut off because the window was full is requested again.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import orjson
 
 from refold.agent import events
 from refold.budget import Budget
-from refold.conversation import because
 from refold.errors import ContextOverflow, ProviderError, Sentence, Unavailable, find_sentence
 from refold.llm.errors import choose_pause
 from refold.llm.port import ChatReply, ChatRequest
@@ -34,10 +32,6 @@ CUT_OFF = "[interrupted by the user before the answer was complete]"
 OUTPUT_TOKENS_MIN = 256
 # The stream pauses while this many events wait for the reader.
 EVENTS_WAITING_MAX = 1_000
-WINDOW_MIN = 256
-# If a request this far below the known limit is rejected, the limit is wrong.
-_CLEARLY_BELOW = 0.85
-_STEP_DOWN = 0.75
 
 
 @dataclass
@@ -152,36 +146,18 @@ class Asking:
     async def _recover(self, error: ContextOverflow, prepared: PreparedContext, run: Run) -> PreparedContext:
         """Return a smaller context than the rejected one; raise ContextOverflow if nothing is left to compress."""
         refused = digest_messages(prepared.messages)
-        budget = _budget_of(prepared)
-        lowered = judge_window(error, prepared.total_tokens, budget, self.agent.model.name)
+        lowered = await settle(self.agent.manager.refuse, self.agent.session_id, error)
         if lowered is not None:
-            await self._lower(lowered, run)
+            run.emit(events.WindowLowered(lowered.model, lowered.before, lowered.after, lowered.reason))
         why = Sentence("the provider rejected the request as too long; compressing and retrying")
         run.emit(events.Retrying(why))
-        fresh = await self._prepare_refused()
-        if digest_messages(fresh.messages) == refused:
-            # Nothing else changes the request: go below the rejected size.
-            after = min(max(WINDOW_MIN, int(prepared.total_tokens * _STEP_DOWN)), budget.window)
-            reason = because.WINDOW_REJECTED(tokens=prepared.total_tokens)
-            await self._lower(events.WindowLowered(self.agent.model.name, budget.window, after, reason), run)
-            fresh = await self._prepare_refused()
+        fresh = await self._prepare()
         if digest_messages(fresh.messages) == refused:
             raise ContextOverflow(
                 f"{error}; nothing is left to compress, and the rejected request is not sent again",
                 tokens_max=error.tokens_max,
             )
         return fresh
-
-    async def _prepare_refused(self) -> PreparedContext:
-        """Prepare again after a rejection: the manager compresses without a model."""
-        manager = self.agent.manager
-        await settle(manager.observe_usage, self.agent.session_id, 0, is_overflow=True)
-        return await self._prepare()
-
-    async def _lower(self, lowered: events.WindowLowered, run: Run) -> None:
-        agent = self.agent
-        await settle(agent.manager.set_window, agent.session_id, lowered.model, lowered.window_after)
-        run.emit(lowered)
 
     async def _observe(self, reply: ChatReply, run: Run) -> None:
         figures = read_usage(dict(reply.usage)) if reply.usage else {}
@@ -218,14 +194,3 @@ async def settle(work: Callable[..., Result], *arguments: object, **named: objec
 def digest_messages(messages: Sequence[object]) -> bytes:
     """Return a digest that identifies a request."""
     return hashlib.blake2b(orjson.dumps(messages), digest_size=16).digest()
-
-
-def judge_window(error: ContextOverflow, tokens: int, budget: Budget, model: str) -> events.WindowLowered | None:
-    """Return the smaller window that a rejection implies, if any."""
-    stated = error.tokens_max
-    if stated is not None and WINDOW_MIN <= stated < budget.window:
-        return events.WindowLowered(model, budget.window, stated, because.WINDOW_STATED(tokens=stated))
-    if stated is None and tokens < _CLEARLY_BELOW * budget.hard:
-        after = max(WINDOW_MIN, int(tokens * 0.9))
-        return events.WindowLowered(model, budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
-    return None

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Options = ParamSpec("Options")
 ReadAnswer = Callable[[Any], Any]
-# If a refusal states no limit, the second attempt gets this share of the refused size.
-RETRY_SHARE = 0.7
 # A late answer is searched for among this many of the newest messages.
 LATE_MAX = 50
 
@@ -193,14 +191,7 @@ class ManagedSession:
         overflow = classify(error)
         if not isinstance(overflow, ContextOverflow):
             return False
-        self.manager.observe_usage(self.id, 0, is_overflow=True)
-        now, stated = self.status(), None if overflow.is_quoted else overflow.tokens_max
-        reserve = now.window - now.hard
-        if stated is not None and stated < now.window:
-            window, reserve = stated, min(reserve, stated // 4)
-        else:
-            window = max(1, int(now.tokens * RETRY_SHARE)) + reserve
-        self.manager.set_window(self.id, now.model, window, reserve)
+        self.manager.refuse(self.id, overflow)
         return True
 
     refuse_async = _in_thread(refuse)

@@ -14,9 +14,11 @@ from typing import Any
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
-from refold.conversation.reason import Language, detect_language
+from refold.conversation import because
+from refold.conversation.message import frozen
+from refold.conversation.reason import Language, Reason, detect_language
 from refold.conversation.view import Edit, Item
-from refold.errors import ConfigError
+from refold.errors import ConfigError, ContextOverflow
 from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import choose_ledger
 from refold.ledger.records import Event, Extension, Finding
@@ -46,6 +48,19 @@ from refold.recall.search import Recalled
 from refold.tokens import TokenCounter
 
 EXPAND_CHARS_MAX = 1_000_000
+# If a refusal states no limit, this share of the refused size is the next limit.
+REFUSED_SHARE = 0.7
+WINDOW_MIN = 256
+
+
+@frozen
+class LoweredWindow:
+    """A model's window in one session, before and after a provider refused a request as too long."""
+
+    model: str
+    before: int
+    after: int
+    reason: Reason
 
 
 class ContextCompressionManager:
@@ -228,6 +243,25 @@ class ContextCompressionManager:
     def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Protect the message behind a handle from edits; return the ids of all pinned messages."""
         return undo.pin(self._keeper, check_session(session_id), handle, on=True)
+
+    def refuse(self, session_id: str, overflow: ContextOverflow) -> LoweredWindow | None:
+        """Record that a provider refused the last context as too long; return the window that applies from now on.
+
+        It is the one that the refusal states, or a part of the refused size; it is stored with the session, so that
+        every face uses it. The next request is compressed. None if the refusal only quotes the request.
+        """
+        self.observe_usage(session_id, 0, is_overflow=True)
+        if overflow.is_quoted:
+            return None
+        now, stated = self.status(session_id), overflow.tokens_max
+        reserve = now.window - now.hard
+        if stated is not None and WINDOW_MIN <= stated < now.window:
+            window, reserve, why = stated, min(reserve, stated // 4), because.WINDOW_STATED(tokens=stated)
+        else:
+            window = max(WINDOW_MIN, int(now.tokens * REFUSED_SHARE)) + reserve
+            why = because.WINDOW_REJECTED(tokens=now.tokens)
+        self.set_window(session_id, now.model, window, reserve)
+        return LoweredWindow(now.model, now.window, window, why)
 
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Set a model's window in this session, for a provider that accepts less than announced."""

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall
+from refold.errors import BudgetTooSmall, ContextOverflow
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
@@ -221,13 +221,15 @@ class Preparer:
             return request
         return await self._read(session.tenant, request.wire, body)
 
-    async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
+    async def prepare_again(
+        self, outgoing: Outgoing, original: bytes, limits: Limits, overflow: ContextOverflow
+    ) -> Outgoing:
         """Prepare a refused request again, under other limits; ``original`` is the client's request."""
         session, request = outgoing.session, outgoing.request
         assert session is not None, "only a prepared request can be prepared again"
         assert request is not None, "only a prepared request can be prepared again"
         manager = self.manager
-        await self.reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
+        await self.reporter.run(session, lambda: manager.refuse(session.id, overflow))
         again = await self._run_bounded(Attempt(session, request, limits, original))
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
