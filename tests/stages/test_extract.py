@@ -929,7 +929,7 @@ def test_a_chinese_sentence_that_is_cut_after_a_clause_ends_with_the_mark_of_a_c
     told = "抱歉，没有查到完全符合条件的餐馆，我们推荐您去白魁老号饭庄，人均消费是41元，评分是4.5分，"
     rest = "另外店里的环境整洁明亮而且服务员都很热情周到，门口的停车位比较充足并且周末也不用排很长的队。"
     talk = [user("找一家餐馆。"), assistant(told + rest)] * 8
-    text = extract(talk, ExtractOptions(tokens_max=110), language="zh").text
+    text = extract(talk, ExtractOptions(tokens_max=120), language="zh").text
     assert "白魁老号饭庄" in text
     assert not any(line.endswith(("，", "；")) for line in text.split("\n"))
     assert any(line.startswith("A> ") and line.endswith("…") for line in text.split("\n"))
@@ -980,3 +980,50 @@ def test_where_not_even_short_leads_fit_the_steps_that_tell_most_have_one() -> N
     leads, rest = choose_leads([*told[:7], best, *told[8:]], 40, lambda text: len(text) // 4)
     assert 7 in {int(line.at) for line in leads}
     assert 1 <= len(leads) < 12 == len(leads) + len(rest)
+
+
+def test_a_failure_that_came_again_and_again_takes_one_line() -> None:
+    failed = step("bash", {"command": "pytest -q"}, "E   KeyError: 'a'\n1 failed, 3 passed")
+    text = extract([user("go on"), *failed * 20, *step("bash", {"command": "ls"}, "a.py")]).text
+    assert text.count("$ pytest -q") == 1
+    assert "$ pytest -q ×20 → 1 failed, 3 passed: E   KeyError: 'a'" in section(text, "What failed")
+
+
+def test_of_many_steps_that_are_worth_as_much_the_newest_are_written() -> None:
+    runs = [
+        m for n in range(200) for m in step("bash", {"command": f"make part_{n}"}, f"built part {n}, {n + 7} files")
+    ]
+    work = ExtractOptions(tokens_max=600, is_work=True)
+    for options in (work, replace(work, is_work=False)):
+        text = extract([user("build all"), *runs], options).text
+        assert "$ make part_199 →" in text
+        assert "$ make part_20 →" not in text
+
+
+def test_a_sentence_that_the_assistant_repeats_is_quoted_once() -> None:
+    said = "The build fails because the linker cannot find libfoo."
+    call = step("bash", {"command": "make"}, "error: libfoo not found")[0]["tool_calls"]
+    steps = [
+        message
+        for n in range(20)
+        for message in (
+            {"role": "assistant", "content": said, "tool_calls": call},
+            {"role": "tool", "tool_call_id": "call_1", "content": f"{n} objects"},
+        )
+    ]
+    text = extract([user("build it"), *steps], ExtractOptions(tokens_max=900, is_work=True)).text
+    assert text.count(said) == 1
+
+
+def test_a_message_that_a_person_sent_twice_is_written_once() -> None:
+    ask = "Answer with exactly one command in a block.\nNothing else is read."
+    steps = [m for n in range(4) for m in (user(ask), *step("bash", {"command": f"make p{n}"}, f"built {n}"))]
+    text = extract([user("Build all parts of the project."), *steps, assistant("Built.")]).text
+    assert text.count("Nothing else is read.") == 1
+
+
+def test_an_english_sentence_with_a_dash_has_as_much_room_as_any_other() -> None:
+    said = "The worker stops — nobody restarts it — because its timeout of 30 seconds is shorter than the backup’s 45"
+    assert 106 < len(said) < 160
+    text = extract([user("why?"), *step("bash", {"command": "ps"}, "x"), assistant(f"{said}.")]).text
+    assert said in text

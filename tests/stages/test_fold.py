@@ -431,3 +431,17 @@ def test_a_session_of_an_agent_gets_the_same_room_in_the_format_of_either_provid
     (covered, tokens), (same, about) = sizes
     assert covered == same
     assert abs(tokens - about) <= tokens // 10
+
+
+def test_an_agent_whose_results_come_as_user_text_gets_the_room_of_an_agent() -> None:
+    talk = [user("Fix the parser.")]
+    for number in range(30):
+        talk += [
+            assistant(f"Part {number} fails because setting_{number} has a wrong default."),
+            user(f"<returncode>0</returncode>\n<output>\n{lines(30)}\n</output>"),
+        ]
+    view = view_of(talk)
+    assert works_alone(view)
+    (edit,) = propose(Fold(), view, Goal(target=view.tokens // 3, hard=view.tokens // 2))
+    assert "U> <returncode>" not in edit.text
+    assert "(turn 1)" in edit.text

@@ -113,3 +113,26 @@ def test_earlier_records_stay_where_the_view_fits_with_them() -> None:
     assert record.raw in [item.raw for item in after.items]
     tight = run(Window(), once, Goal(target=record.tokens, hard=record.tokens))
     assert record.raw not in [item.raw for item in tight.items]
+
+
+def test_a_secret_is_not_listed_among_the_exact_values_of_what_left_the_view() -> None:
+    secret = "AKIAQ7WLM2XV9B3ZKT4D"
+    steps = [m for n in range(8) for m in step("deploy", {"region": f"eu-west-{n}", "key": secret}, lines(30))]
+    view = view_of([user("roll it out"), *steps, user("go on")])
+    goal = Goal(target=view.tokens // 2, hard=view.tokens // 2, secrets=frozenset({secret}))
+    (edit,) = propose(Window(), view, goal)
+    assert edit.fold is not None
+    assert secret not in [artifact.value for artifact in edit.fold.artifacts]
+    assert secret not in edit.text.partition("## Exact values")[2]
+
+
+def test_results_sent_as_user_text_are_nobodys_words() -> None:
+    steps = [
+        message
+        for n in range(12)
+        for message in (assistant(f"Part {n} fails because port {n} is closed."), user(f"Observation: {lines(60)}"))
+    ]
+    view = view_of([user("fix it"), *steps, user("go on")])
+    (edit,) = propose(Window(), view, Goal(target=view.tokens // 2, hard=view.tokens // 2))
+    assert "U> Observation" not in edit.text
+    assert "A> Part 6 fails because port 6 is closed." in edit.text

@@ -58,12 +58,12 @@ Role = Literal["system", "user", "assistant", "tool"]
 ROOT = ""
 RECORD_OPENS = "⟦"
 OPENING_CHARS = 400
-# How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, models with special tags.
+# How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, mini-swe-agent, special tags.
 _OBSERVATION = re.compile(
     r"\s*+(?:Call id: [^\n]{0,200}\n)?+(?:"
     r"Observations?|(?:Tool|Function)(?: call)? (?:result|output|response)s?|Execution (?:log|result)s?"
     r"|观察(?:结果)?|工具(?:结果|输出|返回)|执行结果)(?: (?:of|from|for) [^\n:]{0,80}| \d{1,4})?\s*+[:：]"
-    r"|\s*+<(?:tool_response|tool_result|function_results?|observation|execution_result)\b"
+    r"|\s*+<(?:tool_response|tool_result|function_results?|observation|execution_result|returncode)\b"
     r"|\s*+\[[^\]\n]{1,200}\] Result:",
     re.IGNORECASE,
 )

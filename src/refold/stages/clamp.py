@@ -148,7 +148,7 @@ class Clamp:
             fold_units(
                 view,
                 run,
-                goal.language,
+                goal,
                 stage=self.name,
                 role="user",
                 reason=reason,

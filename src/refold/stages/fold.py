@@ -32,7 +32,7 @@ from refold.stages.fold_units import (
     works_alone,
 )
 from refold.stages.prompts import Demands, PromptRoom
-from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, free_runs, items_of
+from refold.stages.stage import Goal, Proposal, Proposed, When, free_runs, items_of
 from refold.stages.summarise import SIZE_SHARE_MAX, ModelWords, SummaryRequest
 
 # The least tokens in which a model can say anything.
@@ -216,25 +216,9 @@ class Fold(FoldOptions):
 
     def _make_edit(self, view: View, source: Source, extract: Extract, goal: Goal) -> Edit | None:
         """Return the fold, or None if it would not be smaller than what it replaces."""
-        earlier = earlier_folds(source.items)
-        edit = Edit(
-            kind="fold",
-            stage=self.name,
-            covers=tuple(message.id for message in source.messages),
-            text=extract.text,
-            role=view.lens.format.allow_role(self.role, source.role_before, source.role_after),
-            reason=goal.reason or because.FOLDED(),
-            level=1 + max((fold.level for fold in earlier), default=-1),
-            made_from=tuple(fold.id for fold in earlier),
-            tokens_before=sum(item.tokens for item in source.items),
-            fold=extract.fold,
-            before="" if source.before == source.messages[0].id else source.before,
-        )
-        after = view.lens.fold(edit, source.messages).tokens
+        edit = source.fold(view, extract, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
-        if after + least >= edit.tokens_before and not goal.force:
-            return None
-        return replace(edit, tokens_after=after)
+        return edit if goal.force or edit.tokens_after + least < edit.tokens_before else None
 
 
 def _count_freed(edits: Sequence[Edit]) -> int:

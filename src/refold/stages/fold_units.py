@@ -165,18 +165,19 @@ def share_room(
 
 
 def _has_tools(view: View) -> bool:
-    return any(map(_is_result, view.messages))
+    return any(_is_result(view, message) for message in view.messages)
 
 
-def _is_result(one: Message | Item) -> bool:
-    """Return whether a message brings results of tools; in Anthropic's format its role is ``user``."""
-    return one.role == "tool" or any(part.kind == "result" for part in one.parts)
+def _is_result(view: View, message: Message) -> bool:
+    """Return whether a message brings results of tools: in Anthropic's format, or as text, its role is ``user``."""
+    is_result = message.role == "tool" or any(part.kind == "result" for part in message.parts)
+    return is_result or (message.role == "user" and view.lens.is_observation(message))
 
 
 def works_alone(view: View) -> bool:
     """Return whether an agent works by itself: several tool results for each message of a person."""
-    results = sum(map(_is_result, view.messages))
-    asks = sum(message.starts_turn for message in view.messages)
+    results = sum(_is_result(view, message) for message in view.messages)
+    asks = sum(message.starts_turn and not _is_result(view, message) for message in view.messages)
     return results >= max(WORK_RESULTS_MIN, RESULTS_PER_ASK * asks)
 
 
@@ -199,7 +200,7 @@ def weigh_span(view: View, span: Sequence[Unit]) -> float:
     """Return how much there is to tell of a span: a token of a record tells more than a word, a tool's output less."""
     weight = 1.0
     for item in items_of(view, span):
-        kind = RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if _is_result(item) else 1.0
+        kind = RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if _is_result(view, item.message) else 1.0
         weight += item.tokens * kind
     return weight
 
@@ -348,7 +349,7 @@ def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Un
 def _weigh_unit(view: View, unit: Unit) -> int:
     """Return about how many tokens of a unit's originals tell something: of a tool's output a few lines."""
     messages = (message for item in view.items[unit.start : unit.stop] for message in item.messages)
-    sizes = ((_is_result(message), view.lens.plain(message).tokens) for message in messages)
+    sizes = ((_is_result(view, message), view.lens.plain(message).tokens) for message in messages)
     return sum(min(size, TOLD_RESULT_TOKENS if is_result else TOLD_TOKENS) for is_result, size in sizes)
 
 

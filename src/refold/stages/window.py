@@ -16,19 +16,9 @@ from refold.conversation.message import Message, Role, fold_handle, mark
 from refold.conversation.reason import Language, Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import Edit, FoldRecord, View
-from refold.stages.extract.source import has_answer
-from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.stage import (
-    BARE,
-    Goal,
-    When,
-    covered_messages,
-    earlier_folds,
-    free_runs,
-    is_record,
-    items_of,
-    name_place,
-)
+from refold.stages.extract.source import Source
+from refold.stages.extract.summary import Extract, ExtractOptions
+from refold.stages.stage import BARE, Goal, When, free_runs, is_record, items_of
 
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
     "en": {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool results"},
@@ -91,7 +81,7 @@ class Window:
         return fold_units(
             view,
             units,
-            goal.language,
+            goal,
             stage=self.name,
             role=self.role,
             reason=_REASON,
@@ -122,59 +112,21 @@ def _choose_units(view: View, run: Sequence[Unit], left: int, border: int) -> li
 
 
 def fold_units(
-    view: View,
-    units: Sequence[Unit],
-    language: Language,
-    *,
-    stage: str,
-    role: Role,
-    reason: Reason,
-    tokens_max: int = 0,
+    view: View, units: Sequence[Unit], goal: Goal, *, stage: str, role: Role, reason: Reason, tokens_max: int = 0
 ) -> Edit:
     """Return the fold of these units: an extract if it has room, else one line that says what left the view."""
-    items = items_of(view, units)
-    messages = covered_messages(view, items)
-    earlier = earlier_folds(items)
-    first, last = units[0].start, units[-1].stop
-    before = view.items[first - 1].role if first else None
-    after = view.items[last].role if last < len(view.items) else None
-    text, fold = _write_summary(view, messages, earlier, language, tokens_max=tokens_max)
-    return Edit(
-        kind="fold",
-        stage=stage,
-        covers=tuple(message.id for message in messages),
-        text=text,
-        role=view.lens.format.allow_role(role, before, after),
-        reason=reason,
-        level=1 + max((edit.level for edit in earlier), default=-1),
-        made_from=tuple(edit.id for edit in earlier),
-        tokens_before=sum(item.tokens for item in items),
-        tokens_after=view.lens.count_text(text) + _FRAME_TOKENS,
-        fold=fold,
-        before="" if (place := name_place(items[0])) == messages[0].id else place,
-    )
+    source = Source.read(view, units, [units], (), units[0].start)
+    extract = _write_summary(view, source, goal, tokens_max)
+    return source.fold(view, extract, stage=stage, role=role, reason=reason)
 
 
-def _write_summary(
-    view: View, messages: Sequence[Message], earlier: Sequence[Edit], language: Language, *, tokens_max: int
-) -> tuple[str, FoldRecord]:
+def _write_summary(view: View, source: Source, goal: Goal, tokens_max: int) -> Extract:
     if tokens_max >= _EXTRACT_TOKENS_MIN:
-        previous = [edit.fold for edit in earlier if edit.fold is not None]
-        known = frozenset(message_id for edit in earlier for message_id in edit.covers)
-        options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4)
-        extract = extract_summary(
-            messages,
-            previous,
-            options,
-            view.lens.count_text,
-            language=language,
-            known=known,
-            is_answered=has_answer(view, messages),
-        )
+        extract = source.extract(view, ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4), goal)
         if view.lens.count_text(extract.text) <= tokens_max:
-            return extract.text, extract.fold
-    text = describe_span(messages, language)
-    return text, FoldRecord(handle=fold_handle(messages), summary=text, by=BARE)
+            return extract
+    text = describe_span(source.messages, goal.language)
+    return Extract(FoldRecord(handle=fold_handle(source.messages), summary=text, by=BARE), text)
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:

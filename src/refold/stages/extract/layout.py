@@ -168,6 +168,8 @@ PRICE_MIN = 0.02
 NOVELTY_SHARE = 0.4
 # A line of which less than this is new is left out; rules and open asks always count.
 KNOWN_SHARE = 0.3
+# After so many lines that differ in their figures alone another one is worth half of the first, in the end this share.
+SHAPES_FEW, SHAPE_SHARE_MIN = 4, 0.3
 # A message's lead has so many characters, more where there is room.
 LEAD_CHARS_MIN, LEAD_CHARS_MAX = 80, 400
 # A line worth less ("This looks correct.") is no lead.
@@ -177,6 +179,7 @@ _MISSES_MAX = 60
 # Signs after which a sentence goes on.
 _PAUSES = "，、；,;"
 _HAN = lazy_regex(r"[\u3400-\u9fff]")
+_FIGURES = lazy_regex(r"\bm:[0-9a-f]{6}(?:\.\d{1,4})?|\d+")
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
@@ -197,9 +200,13 @@ def choose_leads(lines: Sequence[Line], tokens_max: int, count: Count) -> tuple[
     fit, the messages that tell most have theirs.
     """
     messages: dict[int, list[Line]] = {}
-    for line in sorted(lines, key=lambda line: line.at):
-        if line.who == "A" and line.topic != "open" and line.worth >= LEAD_WORTH_MIN:
-            messages.setdefault(int(line.at), []).append(line)
+    told: set[str] = set()
+    # Newest first: of a sentence that was said again and again, and of messages that tell as much, the newest counts.
+    for line in sorted(lines, key=lambda line: -line.at):
+        is_lead = line.who == "A" and line.topic != "open" and line.worth >= LEAD_WORTH_MIN
+        if is_lead and line.text not in told:
+            messages.setdefault(int(line.at), []).insert(0, line)
+            told.add(line.text)
     costs = {id(line): count(f"{line.written}\n") for own in messages.values() for line in own}
     by_worth = sorted(messages.values(), key=lambda own: -max(line.worth for line in own))
     low, high = LEAD_CHARS_MIN, LEAD_CHARS_MAX
@@ -256,22 +263,24 @@ def choose_lines(
     ``told`` is what the reader knows already; further lines of the messages of ``begun`` add less than a first one.
     """
     counted = ((line, count(f"{line.written}\n")) for line in lines)
-    waiting = [(-_price(line.worth, cost), at, line, cost) for at, (line, cost) in enumerate(counted)]
+    # Of messages that are worth as much the newest comes first.
+    waiting = [(-_price(line.worth, cost), -int(line.at), at, line, cost) for at, (line, cost) in enumerate(counted)]
     heapq.heapify(waiting)
     known = set(_words(told))
     taken: Counter[float] = Counter(int(line.at) for line in begun)
+    shapes: Counter[str] = Counter()
     chosen: list[Line] = []
     room, misses = tokens_max, 0
     while waiting and misses <= _MISSES_MAX:
-        before, at, line, cost = heapq.heappop(waiting)
+        before, age, at, line, cost = heapq.heappop(waiting)
         if -before < PRICE_MIN:
             break
-        fresh = _fresh_share(line, known, taken)
+        fresh = _fresh_share(line, known, taken, shapes)
         if not fresh:
             continue
         now = -_price(line.worth * fresh, cost)
         if now > before * 0.999 and waiting and now > waiting[0][0]:
-            heapq.heappush(waiting, (now, at, line, cost))
+            heapq.heappush(waiting, (now, age, at, line, cost))
             continue
         if cost > room:
             misses += 1
@@ -280,6 +289,7 @@ def choose_lines(
         chosen.append(line)
         known.update(_words(line.text))
         taken[int(line.at)] += bool(line.who)
+        shapes[_shape(line.text)] += 1
     return chosen
 
 
@@ -287,17 +297,23 @@ def _price(worth: float, cost: int) -> float:
     return float(worth / max(COST_MIN, cost) ** COST_POWER)
 
 
-def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
+def _fresh_share(line: Line, known: set[str], taken: Counter[float], shapes: Counter[str]) -> float:
     """Return how much of a line's worth is left beside what was chosen already."""
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
     if new < KNOWN_SHARE and line.topic not in ("rule", "open", "changed"):
         # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
-        # states the same of another thing, such as the port of the next service.
+        # states the same of another thing, such as the port of the next service. The tenth of them says little.
         has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)
-        return 0.5 if not line.who or has_figure else 0.0
+        share = max(SHAPE_SHARE_MIN, 1 / (1 + shapes[_shape(line.text)] / SHAPES_FEW))
+        return 0.5 * share if not line.who or has_figure else 0.0
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
+
+
+def _shape(text: str) -> str:
+    """Return a text without its figures and handles, which is what repeated steps have in common."""
+    return _FIGURES.sub("#", text)
 
 
 def _words(text: str) -> set[str]:

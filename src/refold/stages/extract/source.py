@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from refold.conversation.message import Message, Role, is_user_turn, read_as_result
+from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
 from refold.stages.extract.story import Span
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
-from refold.stages.stage import Goal, covered_messages, items_of, name_place
+from refold.stages.stage import Goal, covered_messages, earlier_folds, items_of, name_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,24 @@ class Source:
         written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
         return Extract(replace(written.fold, by="llm"), written.text)
 
+    def fold(self, view: View, extract: Extract, *, stage: str, role: Role, reason: Reason) -> Edit:
+        """Return the edit that puts an extract in the place of the items, with its exact size."""
+        earlier = earlier_folds(self.items)
+        edit = Edit(
+            kind="fold",
+            stage=stage,
+            covers=tuple(message.id for message in self.messages),
+            text=extract.text,
+            role=view.lens.format.allow_role(role, self.role_before, self.role_after),
+            reason=reason,
+            level=1 + max((fold.level for fold in earlier), default=-1),
+            made_from=tuple(fold.id for fold in earlier),
+            tokens_before=sum(item.tokens for item in self.items),
+            fold=extract.fold,
+            before="" if self.before == self.messages[0].id else self.before,
+        )
+        return replace(edit, tokens_after=view.lens.fold(edit, self.messages).tokens)
+
 
 def _read_ask(view: View, at: int) -> str:
     item = view.items[at]
@@ -162,7 +181,7 @@ def find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:
     wanted = {message.id for item in items for message in item.messages}
     turn, met = 0, []
     for message in view.messages:
-        turn += message.starts_turn
+        turn += message.starts_turn and not (turn and view.lens.is_observation(message))
         if message.id in wanted:
             met.append(max(1, turn))
     return met[0], met[-1]

@@ -69,12 +69,19 @@ def _group_actions(actions: Sequence[Action]) -> Iterator[list[Action]]:
     """Join like steps that follow each other: looks with looks, calls of one tool, changes of one file."""
     run: list[Action] = []
     for action in actions:
-        if run and (len(run) >= RUN_MAX or not _is_alike(run[-1], action)):
+        is_same = bool(run) and _is_same(run[-1], action)
+        if run and not is_same and (len(run) >= RUN_MAX or not _is_alike(run[-1], action)):
             yield run
             run = []
         run.append(action)
     if run:
         yield run
+
+
+def _is_same(one: Action, other: Action) -> bool:
+    """Return whether a step was done again and came to the same end."""
+    ends = [(action.tool, action.raw, action.exit_status, action.error, action.outcome) for action in (one, other)]
+    return ends[0] == ends[1]
 
 
 def _is_alike(one: Action, other: Action) -> bool:

@@ -30,6 +30,8 @@ from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
+# A text of which at least one in so many characters is Chinese.
+HAN_PART = 4
 SENTENCES_MAX = 40
 # So many words make a sentence that can say something.
 FULL_WORDS = 6.0
@@ -348,7 +350,9 @@ def _shorten_sentence(sentence: str) -> str:
 
 
 def _most_chars(text: str) -> int:
-    return SENTENCE_CHARS if text.isascii() else SENTENCE_CHARS * 2 // 3
+    # English has signs beyond ASCII, too: dashes, quotes, names of people.
+    is_chinese = not text.isascii() and len(_HAN.findall(text)) * HAN_PART > len(text)
+    return SENTENCE_CHARS * 2 // 3 if is_chinese else SENTENCE_CHARS
 
 
 # What is planned.

@@ -428,9 +428,11 @@ def _choose_asked(span: Span, tokens_max: int, count: Count, seen: str) -> list[
     open_asks = {ask.at for ask in span.pending}
     ruled = {rule.at for rule in span.rules}
     lines: list[tuple[Line, int]] = []
+    told: set[str] = set()
     for ask in reversed(span.asks):
-        if ask.at in open_asks or ask.text in seen or is_polite(ask.text):
+        if ask.at in open_asks or ask.text in told or ask.text in seen or is_polite(ask.text):
             continue
+        told.add(ask.text)
         text = quote(ask, len(ask.text), span.language)[3:]
         line = Line("happened" if span.is_talk and ask.at not in ruled else "asked", text, 1.0, ask.at, "U")
         lines.append((line, count(f"{line.written}\n")))
