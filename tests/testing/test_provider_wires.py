@@ -1,12 +1,13 @@
 """The scripted provider, through the official clients: every wire, whole and streamed, says the same thing."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, ScriptedUsage, call_tool, refuse, say
+from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, ScriptedUsage, call_tool, drip, refuse, say
 from refold.testing.server import embed_text
 from refold.tokens import counter_for
 
@@ -55,6 +56,23 @@ def test_chat_streams_what_it_answers_whole(chat: Any) -> None:
     assert [call.function.arguments for call in streamed] == [c.function.arguments for c in message.tool_calls]
     assert final.usage == whole.usage
     assert (whole.choices[0].finish_reason, final.choices[0].finish_reason) == ("tool_calls", "tool_calls")
+
+
+def test_the_second_half_of_a_drip_waits_for_the_test() -> None:
+    seen = threading.Event()
+    with (
+        ScriptedProvider(drip("word " * 40, pause_s=0.001, until=seen)) as provider,
+        openai.OpenAI(base_url=provider.openai_url, api_key="any", max_retries=0) as client,
+    ):
+        said = ""
+        for chunk in client.chat.completions.create(model="gpt-4o", messages=ASK, stream=True):
+            said += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+            if not seen.is_set() and len(said) >= 60:
+                assert len(said) < 140
+                seen.set()
+        assert said == "word " * 40
+        answer = client.chat.completions.create(model="gpt-4o", messages=ASK)
+        assert answer.choices[0].message.content == "word " * 40
 
 
 def test_chat_sends_usage_in_a_stream_only_when_asked(chat: Any) -> None:

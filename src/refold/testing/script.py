@@ -21,6 +21,7 @@ from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 FaultKind = Literal["hang", "drop", "html", "empty", "half_json", "status", "error_event", "drip", "endless"]
+UNTIL_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     after: int = 3
     pause_s: float = 0.0
+    until: threading.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +240,12 @@ def fail_mid_stream(message: str = "Overloaded", *, after: int = 3) -> Fault:
     return Fault("error_event", status=529, message=message, after=after)
 
 
-def drip(text: str, *, pause_s: float = 0.05) -> Fault:
-    """Answer in full, but with a pause before every event, or every few bytes of a body."""
-    return Fault("drip", ScriptedReply(text), pause_s=pause_s)
+def drip(text: str, *, pause_s: float = 0.05, until: threading.Event | None = None) -> Fault:
+    """Answer in full, but with a pause before every event, or every few bytes of a body.
+
+    With ``until``, the second half is sent after a test sets that event, however long its first half is looked at.
+    """
+    return Fault("drip", ScriptedReply(text), pause_s=pause_s, until=until)
 
 
 def never_end(*, pause_s: float = 0.0) -> Fault:
@@ -288,6 +293,8 @@ async def _misbehave(fault: Fault) -> Completion:
         raise ProviderError("the scripted model answered with a web page")
     if fault.kind == "drip":
         await asyncio.sleep(fault.pause_s * len(fault.reply.text) / 12)
+        if fault.until is not None:
+            await asyncio.to_thread(fault.until.wait, UNTIL_S_MAX)
         return Completion(fault.reply.text, fault.reply.reason)
     if fault.kind in ("hang", "endless"):
         await asyncio.sleep(fault.pause_s or 60.0)

@@ -316,7 +316,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
 
     def _misbehave_streaming(self, request: RecordedRequest, fault: Fault) -> None:
         if fault.kind == "drip":
-            self._send_events(self._list_events(request, fault.reply), pause_s=fault.pause_s)
+            self._send_events(self._list_events(request, fault.reply), pause_s=fault.pause_s, until=fault.until)
             return
         if fault.kind == "endless":
             # Repeat one chunk from the middle of the stream: the start is right, the end never comes.
@@ -338,7 +338,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
         self._send_head(200, "application/json", {"Content-Length": str(len(whole))})
         if fault.kind == "drip":
             pieces = (whole[at : at + DRIP_BYTES] for at in range(0, len(whole), DRIP_BYTES))
-            self._write_pieces(pieces, fault.pause_s)
+            self._write_pieces(pieces, fault.pause_s, fault.until)
             return
         if fault.kind == "endless":
             # The body never reaches its declared length.
@@ -370,24 +370,42 @@ class ProviderHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_events(
-        self, events: Iterable[tuple[str, dict[str, Any] | str]], *, pause_s: float = 0.0, ends: bool = True
+        self,
+        events: Iterable[tuple[str, dict[str, Any] | str]],
+        *,
+        pause_s: float = 0.0,
+        until: threading.Event | None = None,
+        ends: bool = True,
     ) -> None:
         self._send_head(200, "text/event-stream; charset=utf-8", {"Transfer-Encoding": "chunked"})
         chunks = (encode_event(*event) for event in events)
-        whole = self._write_pieces((b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), pause_s)
+        whole = self._write_pieces((b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), pause_s, until)
         if ends and whole:
             self.wfile.write(b"0\r\n\r\n")
 
-    def _write_pieces(self, pieces: Iterable[bytes], pause_s: float) -> bool:
-        """Write with a pause before each piece; return False if a limit or closing cut it short."""
+    def _write_pieces(self, pieces: Iterable[bytes], pause_s: float, until: threading.Event | None = None) -> bool:
+        """Write with a pause before each piece; return False if a limit or closing cut it short.
+
+        The second half of the pieces waits for ``until``.
+        """
         provider = self.provider
-        until = time.monotonic() + provider.seconds_max
-        for count, piece in enumerate(pieces):
+        deadline = time.monotonic() + provider.seconds_max
+        known = list(pieces) if until is not None else []
+        for count, piece in enumerate(known or pieces):
             stopped = provider.closing.wait(pause_s) if pause_s else provider.closing.is_set()
-            if stopped or count >= provider.events_max or time.monotonic() > until:
+            if until is not None and count == len(known) // 2:
+                stopped = not self._wait(until, deadline)
+            if stopped or count >= provider.events_max or time.monotonic() > deadline:
                 self._cut()
                 return False
             self.wfile.write(piece)
+        return True
+
+    def _wait(self, event: threading.Event, deadline: float) -> bool:
+        """Wait for a test's event; return False if the provider closes first, or its time is over."""
+        while not event.wait(0.01):
+            if self.provider.closing.is_set() or time.monotonic() > deadline:
+                return False
         return True
 
     def _cut(self) -> None:
