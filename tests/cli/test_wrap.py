@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -128,9 +127,25 @@ def test_a_request_to_end_reaches_the_program_and_the_gateway_goes_with_it(folde
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "up\n"
-        time.sleep(0.1)
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 9
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of a terminal")
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 128 + signal.SIGTERM), ("SIGINT", 3)])
+def test_a_signal_while_the_program_is_being_started_is_for_the_program(number: str, code: int) -> None:
+    program = "import sys, time; time.sleep(0.2); sys.exit(3)" if number == "SIGINT" else "import time; time.sleep(60)"
+    script = (
+        "import os, signal, subprocess, sys\n"
+        "from refold.cli import wrap\n"
+        "class Interrupted(subprocess.Popen):\n"
+        "    def __init__(self, *args, **options):\n"
+        "        super().__init__(*args, **options)\n"
+        f"        os.kill(os.getpid(), signal.{number})\n"
+        "subprocess.Popen = Interrupted\n"
+        f"sys.exit(wrap.run_program([sys.executable, '-c', {program!r}], os.environ))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=120, check=False).returncode == code
 
 
 @pytest.mark.slow
@@ -145,7 +160,6 @@ def test_ctrl_c_is_left_to_the_program_and_pressing_it_again_does_not_lose_the_l
     with subprocess.Popen(command, cwd=folder, **pipes) as running:
         assert running.stdout is not None
         program = int(running.stdout.readline())
-        time.sleep(0.1)
         while Path(f"/proc/{program}").exists():
             os.killpg(running.pid, signal.SIGINT)  # As a terminal does: to the whole group.
         os.killpg(running.pid, signal.SIGINT)

@@ -246,11 +246,12 @@ def _quiet_logs(path: str | None) -> None:
 
 def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a program on this terminal until it ends; return its exit code, 128 and more after a signal."""
+    send = _forward_signals()
     try:
         child = subprocess.Popen(command, env=dict(environ))
     except OSError as error:
         raise ConfigError("{command!r} cannot be run: {why}", command=command[0], why=error.strerror or error) from None
-    _forward_signals(child)
+    send(child)
     code = child.wait()
     return 128 - code if code < 0 else code
 
@@ -269,15 +270,34 @@ def _restore_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _forward_signals(child: subprocess.Popen[bytes]) -> None:
-    """Ignore Ctrl-C, which the terminal sends to the program too, and forward requests to end."""
+def _forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
+    """Ignore Ctrl-C, which the terminal sends to the program too, and forward requests to end.
+
+    Return a function that names the program once it is started: a signal that came before is forwarded then. The
+    handlers are functions, because a program inherits what its parent ignores.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    waiting: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
-        child.send_signal(number)
+        if started:
+            started[0].send_signal(number)
+        else:
+            waiting.append(number)
+
+    def ignore(_number: int, _: FrameType | None) -> None:
+        pass
+
+    def send(child: subprocess.Popen[bytes]) -> None:
+        started.append(child)
+        for number in waiting:
+            child.send_signal(number)
 
     for number in _SIGNALS:
         is_from_terminal = number in (signal.SIGINT, getattr(signal, "SIGQUIT", None))
-        signal.signal(number, signal.SIG_IGN if is_from_terminal else forward)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # As nohup sets it, for the program too.
+            signal.signal(number, ignore if is_from_terminal else forward)
+    return send
 
 
 def sum_up(counts: RunCounts, workspace: str, since: float) -> str:
