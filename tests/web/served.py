@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -105,6 +107,18 @@ def wait_ready(url: str) -> None:
             time.sleep(0.05)
 
 
+def find_port() -> int:
+    """Return a free port for a server that is started twice; below those that systems hand out to connections."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
+
+
 class Browser:
     """A browser for one module; every page it opens is watched."""
 
@@ -196,3 +210,29 @@ def is_harmless(page: Any) -> bool:
 def is_within(page: Any) -> bool:
     """Tell whether nothing makes the page wider than the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def keep_notices(page: Any) -> None:
+    """Keep the words of every notification from now on; one is gone after four seconds."""
+    page.evaluate(
+        """() => {
+          window.notices = [];
+          const keep = () => document.querySelectorAll(".q-notification").forEach((one) => {
+            if (!window.notices.includes(one.innerText)) window.notices.push(one.innerText);
+          });
+          new MutationObserver(keep).observe(document.body, { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+
+
+def read_notices(page: Any) -> str:
+    """Wait for a notification since ``keep_notices``; return the words of all."""
+    page.wait_for_function("window.notices.length")
+    return str(page.evaluate("window.notices.join('\\n')"))
+
+
+def wait_for_rows(page: Any) -> None:
+    """Wait until every row of a conversation that is near has its content."""
+    page.wait_for_function(
+        "document.querySelector('.talk .turn-place') && !document.querySelector('.talk .turn.waiting')"
+    )

@@ -6,10 +6,15 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.server.api.interface import Access
+from refold.server.auth import Caller
+from refold.web import sample as sample_module
 from refold.web.sample import (
     NAME,
     QUESTIONS,
@@ -17,6 +22,7 @@ from refold.web.sample import (
     SamplePlayer,
     SampleQuestion,
     can_play,
+    is_sample_back,
     make_sample,
     reset_sample,
 )
@@ -95,6 +101,26 @@ def test_recall_puts_the_folded_value_into_the_request_of_each_question(
     assert "⟨m:" in question, "the passage is below the question, with its handle"
     assert asked.value in question
     assert asked.answer in answer
+
+
+def test_while_the_sample_starts_over_its_tabs_stay(
+    manager: ContextCompressionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application: Any = SimpleNamespace(manager=manager)
+    access = Access(application, Caller(""))
+    seen: list[tuple[bool, bool]] = []
+    begin = sample_module._begin
+
+    def look_and_begin(made: ContextCompressionManager) -> None:
+        seen.append((made.ledger.read_session(NAME) is None, is_sample_back(access)))
+        begin(made)
+
+    monkeypatch.setattr(sample_module, "_begin", look_and_begin)
+    reset_sample(manager)
+    assert seen == [(True, True)], "for a moment the session is not there"
+    assert is_sample_back(access)
+    manager.delete_session(NAME)
+    assert not is_sample_back(access), "one that somebody deleted does not come back"
 
 
 def test_the_sample_starts_over_as_it_was_at_first(manager: ContextCompressionManager) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation import because
 from refold.manager.session import HELD
-from tests.web.served import Browser, is_within, need_browser, serve
+from tests.web.served import TIMEOUT_MS, Browser, is_within, need_browser, serve, wait_for_rows
 from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messages, write_folded
 
 need_browser()
@@ -147,12 +148,29 @@ def test_the_scrubber_shows_a_request_as_it_was_sent(browser: Browser, url: str,
     page.locator(".timeline-figures", has_text="Now, after").wait_for()
 
 
+def test_back_from_the_past_the_gauge_shows_what_happened_meanwhile(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    write_folded(workspace, "gauged")
+    page = browser.open(f"{url}gauged")
+    scrubber = page.get_by_role("slider", name="Request to show")
+    scrubber.wait_for()
+    scrubber.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input')) }")
+    page.get_by_role("heading", name="Context of request 3").wait_for()
+    with open_manager(workspace) as manager:
+        manager.append("gauged", [{"role": "user", "content": "Meanwhile: " + "one more thing " * 200}])
+        tokens = manager.status("gauged").tokens
+    page.get_by_role("button", name="Newest", exact=True).click()
+    page.locator(".gauge-of", has_text=f"{tokens:,} of").wait_for()
+
+
 def test_before_and_after_stand_side_by_side_with_tokens(browser: Browser, url: str, workspace: Path) -> None:
     page = browser.open(f"{url}folded", width=1440)
     page.get_by_role("slider", name="Request to show").wait_for()
     page.get_by_role("button", name="Before / after").click()
     page.locator(".pane-before .turn:not(.waiting)").first.wait_for()
     page.locator(".pane-after .fold").first.wait_for()
+    page.locator(".pane-after .pane-head p", has_text="tokens").wait_for()
     raw, sent = (
         int(page.locator(f".pane-{side} .pane-head p").inner_text().split()[0].replace(",", ""))
         for side in ("before", "after")
@@ -219,7 +237,9 @@ def test_what_was_said_and_the_difference_show_what_the_model_does_not_see(brows
 def scroll_until(page: Any, wanted: str) -> None:
     """Scroll up as a reader does until something is there."""
     page.locator(".talk-scroll").hover()
-    for _ in range(80):
+    until = time.monotonic() + TIMEOUT_MS / 1_000
+    while time.monotonic() < until:
+        wait_for_rows(page)
         if page.locator(wanted).count():
             return
         page.mouse.wheel(0, -1_500)
@@ -290,7 +310,10 @@ def test_a_handle_in_the_address_leads_to_its_message_even_within_a_fold(
     page = browser.open(f"{url}folded&at=m:{stored.digest[:8]}")
     place = page.locator(".turn-place", has_text=f"m:{stored.digest[:8]}").first
     place.wait_for()
-    assert place.evaluate("e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.top < innerHeight }")
+    page.wait_for_function(
+        "e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.top < innerHeight }",
+        arg=place.element_handle(),
+    )
 
 
 def test_a_fact_leads_to_where_it_was_said(browser: Browser, url: str, workspace: Path) -> None:

@@ -92,12 +92,12 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             return rows
         return [row for row in rows if row.kind == "message" and self.roles.get(row.message_id) == self.role]
 
-    async def freeze(self, past: Seen | None) -> None:
-        """Show a session as it was at a request, or as it is now for None."""
-        self.is_frozen = past is not None
-        self._props["frozen"] = self.is_frozen
+    async def freeze(self, seen: Seen, *, is_past: bool) -> None:
+        """Show a session as it was at a request; or as it is now, and follow it again."""
+        self.seen = seen
+        self.is_frozen = is_past
+        self._props["frozen"] = is_past
         self.update()
-        self.seen = past if past is not None else await self.source.run(read_seen, self.name)
         self.outline = self._make_outline()
         first_change = self._place(lambda row: row.kind == "fold" or row.edit is not None)
         await self._show(first_change if self.is_frozen else -1)
@@ -129,14 +129,13 @@ class ConversationView(ui.element, component="parts/conversation.js"):
 
     async def refresh(self) -> bool:
         """Show what has changed; return True if anything did."""
-        if self.is_frozen:
-            return False
-        fresh = await self.source.run(_read_if_changed, self.name, self.seen)
+        fresh = None if self.is_frozen else await self.source.run(_read_if_changed, self.name, self.seen)
         if fresh is None:
             return False
-        if self.role:
-            self.roles = await self.source.run(read_roles, fresh)
-        self.seen = fresh
+        roles = await self.source.run(read_roles, fresh) if self.role else self.roles
+        if self.is_frozen:  # The reader went to an earlier request meanwhile.
+            return False
+        self.seen, self.roles = fresh, roles
         await self._redraw()
         return True
 

@@ -29,6 +29,7 @@ from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.manager.status import TITLE
 from refold.prepared import PreparedContext
+from refold.server.api.interface import Access
 from refold.web.data import SAMPLE
 from refold.web.shell import button, notify, set_prop, text
 from refold.web.transfer import is_changed, make_usage
@@ -47,6 +48,8 @@ PAUSE_S = 0.9
 SAMPLE_TITLE = "An agent fixes a billing bug and adds retries"
 # Two tabs may play at the same time; each step is played by one of them.
 _turn = threading.Lock()
+# Held while the sample is started over: for a moment the session is not there.
+_reset = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,15 @@ def make_sample(manager: ContextCompressionManager) -> bool:
 
 
 def reset_sample(manager: ContextCompressionManager) -> None:
-    with _turn:
-        manager.delete_session(NAME)
-    _begin(manager)
+    with _reset:
+        with _turn:
+            manager.delete_session(NAME)
+        _begin(manager)
+
+
+def is_sample_back(access: Access) -> bool:
+    """Return whether a sample that a tab did not find is being started over, or is there again."""
+    return _reset.locked() or access.ledger.read_session(NAME) is not None
 
 
 def _begin(manager: ContextCompressionManager) -> None:

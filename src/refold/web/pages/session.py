@@ -22,7 +22,8 @@ from refold.web.conversation import ConversationView, Moment, Timeline, has_mome
 from refold.web.data import Seen, find_matches, is_compressed_now, name_session, read_seen
 from refold.web.room import find_rooms
 from refold.web.rows import LOOKS
-from refold.web.sample import SampleBar, is_sample
+from refold.web.sample import NAME as SAMPLE_NAME
+from refold.web.sample import SampleBar, is_sample, is_sample_back
 from refold.web.shell import (
     button,
     choice,
@@ -170,15 +171,19 @@ class SessionTab:
         self.request = request
         self.tools.timeline.show(request)
         moments = self.tools.timeline.moments
-        past: Seen | None = None
-        if 0 < request <= len(moments):
-            now = await self.source.run(read_seen, self.name)
-            past = rewind(now, moments[request - 1], await self.source.run(read_switches, now))
-        self.indicator.show_request(request if past else 0, moments[request - 1].tokens if past else 0)
+        is_past = 0 < request <= len(moments)
+        seen = await self.source.run(read_seen, self.name)
+        if is_past:
+            seen = rewind(seen, moments[request - 1], await self.source.run(read_switches, seen))
+        if request != self.request:
+            return  # The reader moved on meanwhile; a later call shows that request.
+        self.indicator.show_request(request if is_past else 0, moments[request - 1].tokens if is_past else 0)
         for one in (self.talk, self.raw):
             if one is not None:
-                await one.freeze(past)
+                await one.freeze(seen, is_past=is_past)
         self._tell_panes()
+        if not is_past:
+            await self._count()  # The session may have changed while the reader looked at the past.
 
     def _tell_panes(self) -> None:
         moments = self.tools.timeline.moments
@@ -211,7 +216,8 @@ class SessionTab:
 
     async def _count(self) -> None:
         context = await self.source.run(read_context, self.name)
-        self.indicator.fill(context)
+        if not self.request:  # The gauge shows the context of an earlier request until the reader comes back.
+            self.indicator.fill(context)
         if self.chat is not None:
             self.chat.model.show_tokens(context.status.tokens)
         await self.tools.fill(self.talk.seen)
@@ -222,7 +228,9 @@ class SessionTab:
             self.indicator.show_busy(self.is_compressing or await self.source.run(is_compressed_now, self.name))
             await self.refresh()
         except NotFound:
-            self._end(say("session.gone"))
+            is_known = self.talk.seen.row.id == SAMPLE_NAME and await self.source.run(is_sample_back)
+            if not is_known:
+                self._end(say("session.gone"))
         except NoLongerAllowed:
             go(page_link("/login"))
 
