@@ -65,6 +65,23 @@ def in_force(address: str) -> dict[str, Any]:
         return {one["name"]: one["value"] for one in json.load(answer)["settings"]}
 
 
+def test_what_was_typed_just_before_the_click_is_saved_and_the_page_is_not_loaded_again(
+    page: Any, address: str, workspace: Path
+) -> None:
+    entry(page, "target_ratio").fill("0.3")
+    page.wait_for_selector("text=1 change")
+    page.evaluate("window.isSame = true")
+    entry(page, "trigger_ratio").fill("75%")
+    page.click(".save-bar .primary")
+    page.wait_for_selector(".save-bar", state="hidden")
+    assert in_force(address)["trigger_ratio"] == 0.75
+    assert page.locator(".q-notification", has_text="Saved in refold.yaml").count()
+    assert page.evaluate("window.isSame"), "a load would take the notification away"
+    entry(page, "warn_ratio").fill("0.65")
+    save(page)
+    assert in_force(address)["warn_ratio"] == 0.65
+
+
 def test_a_wrong_value_is_told_while_it_is_typed_and_cannot_be_saved(page: Any) -> None:
     entry(page, "trigger_ratio").fill("7")
     row(page, "trigger_ratio").get_by_text("give 1 or less").wait_for()

@@ -209,10 +209,21 @@ class SettingsTab:
 
     def __init__(self, settings: dict[str, Setting], *, is_locked: bool) -> None:
         self.source = find_visit().source
-        self.settings = settings
         self.is_locked = is_locked
+        self.is_saving = False
+        self.box = ui.element("div")
+        self._draw(settings)
+
+    def _draw(self, settings: dict[str, Setting]) -> None:
+        self.settings = settings
         self.drafts: dict[str, Draft] = {}
         self.fields: dict[str, Field] = {}
+        self.box.clear()
+        with self.box:
+            self._draw_all()
+
+    def _draw_all(self) -> None:
+        settings = self.settings
         with ui.element("div").classes("settings"):
             for group, names in GROUPS.items():
                 with ui.element("section").classes("panel group"):
@@ -274,9 +285,16 @@ class SettingsTab:
         self.bar.set_visibility(bool(tried))
 
     async def _save(self) -> None:
-        file = await self.source.run(save_drafts, dict(self.drafts))
+        if self.is_saving:  # Pressed twice.
+            return
+        self.is_saving = True
+        try:
+            file = await self.source.run(save_drafts, dict(self.drafts))
+            settings = await self.source.run(read_settings)
+        finally:
+            self.is_saving = False
         notify(say("settings.saved", file=file))
-        ui.timer(0.9, lambda: go(page_link("/settings")), once=True)
+        self._draw(settings)  # Loading the page again would take the notification away.
 
 
 class Field:
@@ -332,13 +350,10 @@ class Field:
             made._text = setting.typed
         made._props["placeholder"] = setting.instead or say("settings.unset")
         made._props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
-        made.on(
-            "input",
-            guarded(self._take),
-            js_handler="(e) => emit(e.target.value)",
-            throttle=TYPING_S,
-            leading_events=False,
-        )
+        take = guarded(self._take)
+        made.on("input", take, js_handler="(e) => emit(e.target.value)", throttle=TYPING_S, leading_events=False)
+        # At once when the field is left, so that a click on "Save" right after typing saves all that was typed.
+        made.on("change", take, js_handler="(e) => emit(e.target.value)")
         return made
 
     def _draw_switch(self) -> ui.element:
