@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_brow
 need_browser()
 pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 SLOW = "Word after word it comes, **slowly**. " * 15
+# The second half of the slow answer comes once a test has seen the first, however long that takes.
+SEEN = threading.Event()
 
 
 def answer(request: RecordedRequest) -> ScriptedReply | Fault:
@@ -38,7 +41,7 @@ def answer(request: RecordedRequest) -> ScriptedReply | Fault:
     if "endless" in prompt:
         return never_end(pause_s=0.05)
     if "slow" in prompt:
-        return drip(SLOW, pause_s=0.05)
+        return drip(SLOW, pause_s=0.05, until=SEEN)
     if "tool" in prompt:
         return call_tool("context_status", {}, text="I look at the context.")
     if "broken" in prompt:
@@ -50,7 +53,7 @@ def answer(request: RecordedRequest) -> ScriptedReply | Fault:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider(answer) as made:
+    with ScriptedProvider(answer, seconds_max=600) as made:
         yield made
 
 
@@ -95,7 +98,8 @@ def test_an_answer_appears_word_by_word_and_becomes_part_of_the_session(browser:
     start(page, "please be slow")
     page.wait_for_function("(document.querySelector('.live-text')?.textContent ?? '').length > 20")
     early = page.inner_text(".live-text")
-    assert len(early) < len(SLOW), "it streams"
+    assert 0 < len(early) < len(SLOW), "it streams"
+    SEEN.set()
     page.wait_for_selector(".turn:not(.by-user) strong")  # Stored, and its Markdown drawn.
     rest(page)
     assert page.locator(".turn").count() == 2
@@ -163,6 +167,7 @@ def test_another_model_is_asked_from_the_next_message_on(
     start(page, "hello")
     page.wait_for_selector("text=You said 'hello'")
     rest(page)
+    page.wait_for_selector(".picker:visible")
     page.select_option(".picker", index=page.locator(".picker option").count() - 1)
     page.fill(".sheet .input", "gpt-5")
     page.click(".sheet >> text=Use it")

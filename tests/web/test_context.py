@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,9 +109,11 @@ def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browse
     (tmp_path / ".git").mkdir()
     with open_manager(tmp_path) as manager:
         manager.append("slow", [*sample_messages()[:80], {"role": "user", "content": "slow, please"}])
-    with ScriptedProvider(lambda _: drip("The summary says little. " * 12, pause_s=0.05)) as provider:
+    seen = threading.Event()
+    slow = drip("The summary says little. " * 12, pause_s=0.01, until=seen)
+    with ScriptedProvider(lambda _: slow, seconds_max=600) as provider:
         variables = {"OPENAI_API_KEY": "sk-scripted", "OPENAI_BASE_URL": provider.openai_url}
-        (tmp_path / "refold.yaml").write_text("summariser: llm\ncompact_model: gpt-5.2\n")
+        (tmp_path / "refold.yaml").write_text("summariser: llm\ncompact_model: gpt-5.2\ncompact_timeout_s: 600\n")
         with serve(tmp_path, **variables) as address:
             one, other = (browser.open(f"{address}/ui/session?name=slow") for _ in range(2))
             for page in (one, other):
@@ -119,6 +122,7 @@ def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browse
             one.get_by_role("dialog").get_by_role("button", name="Compress now").click()
             for page in (one, other):
                 page.get_by_role("status").filter(has_text="Optimising context").wait_for()
+            seen.set()
             for page in (one, other):
                 page.get_by_role("status").filter(has_text="Optimising context").wait_for(state="hidden")
                 page.close()  # Before the server goes: a page that cannot connect complains.

@@ -18,8 +18,12 @@ need_browser()
 pytestmark = pytest.mark.slow  # Opens every page twice.
 
 CONTRAST_MIN = 4.5
+IS_PASSING = """(motion) =>
+  motion.playState === "running" && motion.effect.getComputedTiming().endTime !== Infinity"""
 # Returns the texts that are hard to read. Disabled controls are exempt, as in WCAG.
-FIND_FAINT = """(least) => {
+FIND_FAINT = (
+    f"(least) => {{ const isPassing = {IS_PASSING};"
+    + """
   const parse = (text) => {
     const found = text.match(/[\\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
     if (text.startsWith("color(srgb")) return [found[0] * 255, found[1] * 255, found[2] * 255, found[3] ?? 1];
@@ -43,7 +47,13 @@ FIND_FAINT = """(least) => {
   };
   const faint = [];
   const skipped = "[disabled], [aria-disabled=true], script, style, option, .hidden-text, .skip";
-  const isSeen = (element) => element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  // What is on its way in or out is faint for a moment.
+  const isMoving = (element) => {
+    for (let one = element; one; one = one.parentElement) if (one.getAnimations().some(isPassing)) return true;
+    return false;
+  };
+  const isSeen = (element) =>
+    element.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && !isMoving(element);
   const judge = (element, colour, words, most = least, back = behind(element)) => {
     let share = 1;
     for (let one = element; one; one = one.parentElement) share *= Number(getComputedStyle(one).opacity);
@@ -93,6 +103,11 @@ FIND_FAINT = """(least) => {
   }
   return [...new Set(faint)];
 }"""
+)
+
+# Nothing moves any more, and charts are painted.
+IS_STILL = f"""() => !document.getAnimations().some({IS_PASSING})
+  && [...document.querySelectorAll(".chart")].every((one) => one.querySelector("canvas"))"""
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +122,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def check(page: Any, what: str) -> None:
     page.wait_for_timeout(400)
+    page.wait_for_function(IS_STILL)
     faint = page.evaluate(FIND_FAINT, CONTRAST_MIN)
     assert not faint, f"{what}:\n" + "\n".join(faint)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,17 @@ import yaml
 
 from refold.errors import RefoldError
 from refold.testing import Fault, RecordedRequest, ScriptedProvider, ScriptedReply, drip, never_end, say
-from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
+from tests.web.served import (
+    PAYLOAD,
+    Browser,
+    find_port,
+    is_harmless,
+    is_within,
+    keep_notices,
+    need_browser,
+    read_notices,
+    serve,
+)
 from tests.web.stories import leave_no_sample, open_manager, sample_messages
 
 need_browser()
@@ -27,12 +37,14 @@ BAD_MARKDOWN = (
     "<a href='javascript:window.hacked=1'>x</a> <style>body{display:none}</style> [ref]: javascript:window.hacked=1\n\n"
     "| a | b |\n|---|---|\n| <img src=x onerror=window.hacked=1> | `</script>` |\n\n"
 )
+# The second half of the harmful answer comes once a test has looked at the first.
+SEEN = threading.Event()
 NAMES = ["../../x", "..\\..\\x", "/etc/passwd", "a\u202eb", "?name=x&at=m:0", "%2e%2e%2f", "x" * 180, "<b>bold</b>"]
 
 
 def answer(request: RecordedRequest) -> ScriptedReply | Fault:
     if "payload" in request.prompt:
-        return drip(BAD_MARKDOWN + PAYLOAD + ODD, pause_s=0.02)
+        return drip(BAD_MARKDOWN + PAYLOAD + ODD, pause_s=0.02, until=SEEN)
     if "megabyte" in request.prompt:
         return say("word " * 200_000 + "the very end")
     if "endless" in request.prompt:
@@ -42,7 +54,7 @@ def answer(request: RecordedRequest) -> ScriptedReply | Fault:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider(answer) as made:
+    with ScriptedProvider(answer, seconds_max=600) as made:
         yield made
 
 
@@ -76,8 +88,10 @@ def send(page: Any, words: str) -> None:
 def test_markdown_and_markup_are_harmless_while_they_are_streamed_and_after(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}/ui/chat")
     send(page, "payload, please")
+    page.wait_for_url("**/session?name=*")
     page.locator(".live-text", has_text="pixel").wait_for()
     assert is_harmless(page)
+    SEEN.set()
     page.locator(".turn.by-assistant", has_text="end").wait_for()
     page.get_by_role("button", name="Send").wait_for()
     assert is_harmless(page)
@@ -136,13 +150,12 @@ def test_two_tabs_that_compress_at_once_end_in_one_sound_session(browser: Browse
     pages = [browser.open(f"{url}/ui/session?name=agent") for _ in range(2)]
     for page in pages:
         page.locator(".gauge-share").wait_for()
+        keep_notices(page)
         page.get_by_role("button", name="Compress now").click()
     for page in pages:
         page.get_by_role("dialog").get_by_role("button", name="Compress now").click(no_wait_after=True)
     for page in pages:
-        said = page.locator(".q-notification").first
-        said.wait_for()
-        assert re.search("tokens|Nothing was compressed", said.inner_text())
+        assert re.search("tokens|Nothing was compressed", read_notices(page))
     with open_manager(workspace) as manager:
         assert manager.ledger.verify("agent") == []
         tokens = manager.status("agent").tokens
@@ -171,9 +184,7 @@ def test_a_server_killed_in_the_middle_of_an_answer_is_reported_and_the_page_com
     browser: Browser, tmp_path: Path, provider: ScriptedProvider
 ) -> None:
     leave_no_sample(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_port()
     started: list[subprocess.Popen[str]] = []
     with serve(tmp_path, port, started, **list_variables(provider)) as address:
         page = browser.open(f"{address}/ui/session?name=shaken")
@@ -186,7 +197,7 @@ def test_a_server_killed_in_the_middle_of_an_answer_is_reported_and_the_page_com
         started[0].wait(60)
         page.locator("#popup:visible", has_text="The connection to refold is lost").wait_for()
     with serve(tmp_path, port, **list_variables(provider)):
-        page.locator(".turn.by-user", has_text="endless, please").wait_for(timeout=60_000)
+        page.locator(".turn.by-user", has_text="endless, please").wait_for()
         page.locator("#popup").wait_for(state="hidden")
         send(page, "still there?")
         page.locator(".turn.by-assistant", has_text="Well.").wait_for()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.served import Browser, need_browser, serve
+from tests.web.served import Browser, need_browser, serve, wait_for_rows
 from tests.web.stories import leave_no_sample, open_manager, write_large, write_long
 
 need_browser()
@@ -56,8 +56,11 @@ def test_a_reader_further_up_is_not_moved_by_what_is_said_meanwhile(
 ) -> None:
     page = browser.open(f"{url}session?name=long")
     page.locator(".turn").get_by_text("Answer 9999").wait_for()
+    meter = page.get_by_role("meter")
+    counted = meter.get_attribute("aria-valuenow")
     page.evaluate("document.querySelector('.talk-scroll').scrollTop -= 4000")
     page.wait_for_timeout(500)
+    wait_for_rows(page)
     place = (
         "() => { const top = document.querySelector('.talk-scroll').getBoundingClientRect().top;"
         " const row = [...document.querySelectorAll('[data-key]')].find(e => e.getBoundingClientRect().top > top);"
@@ -66,8 +69,11 @@ def test_a_reader_further_up_is_not_moved_by_what_is_said_meanwhile(
     before = page.evaluate(place)
     with open_manager(workspace) as manager:
         manager.append("long", [{"role": "user", "content": "Meanwhile, far below."}])
-    page.wait_for_function("document.querySelector('[role=meter]')")
-    page.wait_for_timeout(2_000)
+    # The gauge follows the conversation, so both know of the new message.
+    page.wait_for_function(
+        "counted => document.querySelector('[role=meter]').getAttribute('aria-valuenow') !== counted", arg=counted
+    )
+    wait_for_rows(page)
     key, top = page.evaluate(place)
     assert key == before[0]
     assert abs(top - before[1]) <= 2

@@ -12,7 +12,7 @@ import pytest
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.ledger.records import Batch
-from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve
+from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve, wait_for_rows
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()
@@ -107,18 +107,23 @@ def url(workspace: Path) -> Iterator[str]:
         yield f"{address}/ui/"
 
 
+# Presses each button of a kind once, and is true when none of that kind is left: each has another name when it is open.
+PRESS = """([kind, name]) => {
+  window.pressed ??= new WeakSet();
+  const left = [...document.querySelectorAll(kind)].filter((one) => !name || one.textContent.trim() === name);
+  for (const one of left) if (!window.pressed.has(one)) { window.pressed.add(one); one.click(); }
+  return !left.length;
+}"""
+
+
 def open_all(page: Any) -> None:
-    """Open whatever can be opened."""
+    """Open whatever can be opened, in the page itself: a row may go away with what the last click opened."""
+    wait_for_rows(page)
     for name in ("Unfold all", "Whole summary", "Exactly what the model reads", "Open in full"):
-        buttons = page.get_by_role("button", name=name)
-        for at in range(buttons.count()):
-            page.wait_for_timeout(200)  # A button may go away with what the last click opened.
-            if at < buttons.count():
-                buttons.nth(at).click()
-    closed = page.locator(".block-head[aria-expanded=false]")
-    for _ in range(closed.count()):
-        closed.first.click()
-    page.wait_for_timeout(300)
+        page.wait_for_function(PRESS, arg=[".talk button", name])
+        wait_for_rows(page)
+    page.wait_for_function(PRESS, arg=[".talk .block-head[aria-expanded=false]", ""])
+    wait_for_rows(page)
 
 
 @pytest.mark.slow  # A browser and a server are started for it; see tests/web/test_door.py for pages without.
@@ -136,11 +141,11 @@ def test_the_list_shows_titles_names_and_models_as_text(browser: Browser, url: s
 def test_messages_calls_results_and_pictures_are_text_in_every_look(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}session?name=plain")
     page.locator(".turn").first.wait_for()
-    for look in ("What the model sees", "What was said", "Difference"):
+    looks = {"What the model sees": "look-sees", "What was said": "look-said", "Difference": "look-difference"}
+    for look, kind in looks.items():
         page.get_by_role("button", name=look).click()
+        page.locator(f".talk.{kind}").wait_for()
         page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
-        page.locator(".turn:not(.waiting)").first.wait_for()
-        page.wait_for_timeout(300)
         open_all(page)
         said = page.locator(".talk").inner_text()
         assert "<script>window.hacked=1</script>" in said
@@ -160,9 +165,9 @@ def test_summaries_facts_values_reasons_and_placeholders_are_text(browser: Brows
     page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
     said = page.locator(".fold").inner_text()
     assert said.count("<script>window.hacked=1</script>") >= 4
-    for look in ("Difference", "What was said"):
+    for look, kind in (("Difference", "look-difference"), ("What was said", "look-said")):
         page.get_by_role("button", name=look).click()
-        page.locator(".turn").first.wait_for()
+        page.locator(f".talk.{kind}").wait_for()
         open_all(page)
         assert is_harmless(page)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
-from tests.web.served import Browser, need_browser, serve
+from tests.web.served import Browser, find_port, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()
@@ -18,16 +17,14 @@ def test_an_open_session_continues_after_the_server_was_restarted(browser: Brows
     leave_no_sample(tmp_path)
     with open_manager(tmp_path) as manager:
         manager.append("steady", [{"role": "user", "content": "Before the storm"}])
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = find_port()
         with serve(tmp_path, port=port) as address:
             page = browser.open(f"{address}/ui/session?name=steady")
             page.locator(".turn").get_by_text("Before the storm").wait_for()
         page.locator("#popup:visible").wait_for()
         with serve(tmp_path, port=port):
             manager.append("steady", [{"role": "assistant", "content": "After the storm"}])
-            page.locator(".turn").get_by_text("After the storm").wait_for(timeout=30_000)
+            page.locator(".turn").get_by_text("After the storm").wait_for()
             page.close()
     browser.problems.clear()  # A browser logs that it could not connect.
 
@@ -38,9 +35,7 @@ def test_the_sample_is_there_on_the_first_start_and_stays_deleted_after_it_was_d
     (tmp_path / ".git").mkdir()
     with serve(tmp_path) as address:
         page = browser.open(f"{address}/")
-        page.get_by_role("link", name="An agent fixes a billing bug and adds retries", exact=True).wait_for(
-            timeout=60_000
-        )
+        page.get_by_role("link", name="An agent fixes a billing bug and adds retries", exact=True).wait_for()
         row = page.locator("tr", has_text="An agent fixes")
         assert row.locator(".chip", has_text="sample").is_visible()
         assert int(row.locator("[data-label=Compressions]").inner_text()) > 1
@@ -60,7 +55,7 @@ def test_the_sample_plays_on_and_folds_before_the_readers_eyes(browser: Browser,
     (tmp_path / ".git").mkdir()
     with serve(tmp_path) as address:
         page = browser.open(f"{address}/")
-        page.locator(".session-link", has_text="An agent fixes").click(timeout=60_000)
+        page.locator(".session-link", has_text="An agent fixes").click()
         page.locator(".gauge-share.is-warn").wait_for()
         page.get_by_role("button", name="Play on").click()
         page.locator(".q-notification", has_text="Folded:").wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.records import Event
 from refold.manager.usage import read_figures
-from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
+from tests.web.served import PAYLOAD, TIMEOUT_MS, Browser, is_harmless, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()
@@ -91,8 +92,9 @@ def test_a_chart_can_be_hovered_and_saved_as_a_picture(browser: Browser, url: st
     assert box is not None
     before = page.locator(".chart canvas").first.screenshot()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_timeout(400)
-    assert page.locator(".chart canvas").first.screenshot() != before, "a tooltip is drawn"
+    until = time.monotonic() + TIMEOUT_MS / 1_000
+    while page.locator(".chart canvas").first.screenshot() == before:
+        assert time.monotonic() < until, "no tooltip is drawn"
     place = page.evaluate(
         """() => { const chart = getElement(Number(document.querySelector('.chart').id.slice(1))).chart;
         const icon = chart.getZr().storage.getDisplayList().find(one => one.__title === 'Save as picture');
