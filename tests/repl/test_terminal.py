@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,8 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_p
 
 @pytest.mark.slow
 def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
-    script = [drip("one two three " * 60, pause_s=0.05), say("resumed")]
+    never = threading.Event()  # However late the key is pressed, the answer is not over.
+    script = [drip("one two three " * 60, pause_s=0.05, until=never), say("resumed")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--session", "s") as chat:
         chat.begin()
         chat.send("count")

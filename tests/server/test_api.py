@@ -172,7 +172,7 @@ def test_events_are_streamed_as_they_happen_and_can_be_taken_up_again(start, mon
     got = []
 
     def listen():
-        with rig.http.stream("GET", "/api/events", params={"after": 0, "seconds": 10}) as stream:
+        with rig.http.stream("GET", "/api/events", params={"after": 0, "seconds": 60}) as stream:
             for line in stream.iter_lines():
                 if line.startswith(("event:", "id:", "data:")):
                     got.append(line)

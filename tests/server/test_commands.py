@@ -76,6 +76,7 @@ def test_a_gateway_serves_and_stops_without_an_error_when_told_to(tmp_path):
             f"{url}/v1/chat/completions",
             json=make_body("openai-chat", make_dialog(1), stream=True),
             trust_env=False,
+            timeout=60,
         ) as answer:
             process.send_signal(signal.SIGTERM)
             whole = b"".join(answer.iter_bytes())

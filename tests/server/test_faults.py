@@ -60,14 +60,15 @@ def test_a_stream_that_stalls_before_it_says_anything_is_an_error_the_client_rea
 
 def test_a_stream_that_stalls_is_cut(start):
     with RawUpstream(play_chunks([b"data: {}\n\n", b"data: {}\n\n"], pause_s=5)) as upstream:
-        rig = start(upstream=upstream.url, settings={"upstream_stall_s": 0.3})
+        # Long enough for the first chunk on a busy machine: before it the answer would be an error.
+        rig = start(upstream=upstream.url, settings={"upstream_stall_s": 2})
         with pytest.raises(httpx2.TransportError):
             rig.post("anthropic", make_body("anthropic", HELLO, stream=True))
         wait_for(lambda: is_idle(rig))
 
 
 def test_a_stream_that_never_ends_is_ended_by_the_limit(start):
-    rig = start(never_end(pause_s=0.01), settings={"request_s_max": 0.5}, seconds_max=600)
+    rig = start(never_end(pause_s=0.01), settings={"request_s_max": 3}, seconds_max=600)
     with pytest.raises(httpx2.TransportError):
         rig.post("openai-chat", make_body("openai-chat", HELLO, stream=True))
     wait_for(lambda: is_idle(rig))
@@ -125,7 +126,7 @@ def test_cookies_of_an_upstream_do_not_pass_from_one_client_to_another(start):
         rig = start(upstream=upstream.url)
         first = rig.http.get("/v1/models")
         assert first.headers["set-cookie"] == "who=alice"
-        httpx2.get(f"{rig.url}/v1/models", trust_env=False)
+        httpx2.get(f"{rig.url}/v1/models", trust_env=False, timeout=60)
         assert b"who=alice" not in upstream.requests[-1]
 
 
@@ -197,7 +198,8 @@ def test_a_body_that_is_too_large_is_413_and_goes_nowhere(start, path, stated):
 
 
 def test_more_requests_than_the_gateway_takes_are_told_to_come_back(start):
-    rig = start(drip("slow " * 40, pause_s=0.05), settings={"requests_max": 2})
+    refused = threading.Event()
+    rig = start(drip("slow " * 40, pause_s=0.01, until=refused), settings={"requests_max": 2})
     statuses = []
 
     def ask(number):
@@ -212,17 +214,19 @@ def test_more_requests_than_the_gateway_takes_are_told_to_come_back(start):
     wait_for(lambda: len(rig.provider.requests) == 2)
     for number in range(4):
         ask(number)
-    assert statuses[0] == (503, "1")
+    assert statuses == [(503, "1")] * 4
+    refused.set()
     for thread in threads:
         thread.join()
-    assert [status for status, _ in statuses].count(200) >= 2
+    assert [status for status, _ in statuses].count(200) == 2
     wait_for(lambda: is_idle(rig))
 
 
 def test_preparing_that_takes_too_long_fails_open(start):
     rig = start(settings={"prepare_s_max": 0.2})
-    session = rig.post("openai-chat", make_body("openai-chat", HELLO), x_refold_session="s")
-    assert session.status_code == 200
+    hello = make_body("openai-chat", HELLO)
+    # On a busy machine the first try may take too long as well.
+    wait_for(lambda: rig.post("openai-chat", hello, x_refold_session="s").headers["x-refold-reason"] == "unchanged")
     is_late = threading.Event()
     rig.manager.on("before_compress", lambda notice: is_late.wait(60))
     rig.manager.observe_usage("s", 0, is_overflow=True)

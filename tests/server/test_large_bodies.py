@@ -290,6 +290,7 @@ def test_a_request_that_cannot_be_compressed_is_trimmed_beside_the_event_loop(st
     body = orjson.dumps(make_body("openai-chat", messages))
     slowest = 0.0
     with ThreadPoolExecutor(1) as pool, httpx2.Client(base_url=rig.url, trust_env=False, timeout=60) as client:
+        started = time.monotonic()
         waiting = pool.submit(rig.post, "openai-chat", body)
         while not waiting.done():
             began = time.monotonic()
@@ -297,7 +298,8 @@ def test_a_request_that_cannot_be_compressed_is_trimmed_beside_the_event_loop(st
             slowest = max(slowest, time.monotonic() - began)
         assert waiting.result().headers["x-refold-reason"].startswith("trimmed")
     assert len(rig.provider.requests[-1].body) < 100_000
-    assert slowest < 5.0
+    # Blocked by the work, the loop would answer after all of it; on a busy machine all takes longer.
+    assert slowest < max(5.0, (time.monotonic() - started) / 2)
 
 
 def test_small_dialogs_start_no_process(start):
