@@ -21,9 +21,7 @@ CONTRAST_MIN = 4.5
 IS_PASSING = """(motion) =>
   motion.playState === "running" && motion.effect.getComputedTiming().endTime !== Infinity"""
 # Returns the texts that are hard to read. Disabled controls are exempt, as in WCAG.
-FIND_FAINT = (
-    f"(least) => {{ const isPassing = {IS_PASSING};"
-    + """
+FIND_FAINT = """(least) => {
   const parse = (text) => {
     const found = text.match(/[\\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
     if (text.startsWith("color(srgb")) return [found[0] * 255, found[1] * 255, found[2] * 255, found[3] ?? 1];
@@ -48,6 +46,7 @@ FIND_FAINT = (
   const faint = [];
   const skipped = "[disabled], [aria-disabled=true], script, style, option, .hidden-text, .skip";
   // What is on its way in or out is faint for a moment.
+  const isPassing = IS_PASSING;
   const isMoving = (element) => {
     for (let one = element; one; one = one.parentElement) if (one.getAnimations().some(isPassing)) return true;
     return false;
@@ -102,8 +101,7 @@ FIND_FAINT = (
     if (!icon.closest(skipped) && isSeen(icon)) judge(icon, parse(getComputedStyle(icon).color), icon.outerHTML, 3);
   }
   return [...new Set(faint)];
-}"""
-)
+}""".replace("IS_PASSING", IS_PASSING)
 
 # Nothing moves any more, and charts are painted.
 IS_STILL = f"""() => !document.getAnimations().some({IS_PASSING})
