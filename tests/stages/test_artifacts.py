@@ -12,7 +12,7 @@ from refold.conversation import Artifact
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
 from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning, find_useful
-from refold.stages.extract.values import find_values
+from refold.stages.extract.values import classify_word, find_values
 from refold.tokens import counter_for
 from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
@@ -270,3 +270,19 @@ def test_no_values_no_index() -> None:
 def test_a_single_word_or_sign_is_not_a_name_worth_listing(word: str) -> None:
     names = [Artifact("name", value, "m:4f2a91c3") for value in (word, "Paradise Rock", "全家福")]
     assert [one.artifact.value for one in find_useful(names, COUNT, lambda _: "")] == ["Paradise Rock", "全家福"]
+
+
+@pytest.mark.parametrize("noise", ["1724-1732", "2007-2021", "float64", "uint8", "utf-8", "E.g", "I/O"])
+def test_lines_of_a_file_types_and_abbreviations_are_no_values(noise: str) -> None:
+    assert classify_word(noise) is None
+
+
+@pytest.mark.parametrize("value", ["010-51398615", "1234-5678", "2024-0117-33", "sha256:4f2a91c3d0", "FACT-028"])
+def test_numbers_in_groups_and_codes_are_values(value: str) -> None:
+    assert classify_word(value) is not None
+
+
+def test_a_line_of_code_states_nothing_about_a_name() -> None:
+    text = "    password1 = forms.CharField(\nFACT-028 = port 7028 (tcp)\n"
+    assert find_meaning(Artifact("id", "password1", "m:1"), text) == ("", "")
+    assert find_meaning(Artifact("id", "FACT-028", "m:1"), text) == ("", "port 7028 (tcp)")

@@ -20,7 +20,15 @@ from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
 from refold.stages.extract.layout import Line, choose_leads, close_frame, neutralise
 from refold.stages.extract.story import split_clauses, weigh_sentence
-from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
+from refold.stages.extract.words import (
+    Saying,
+    find_pending,
+    find_rules,
+    find_sayings,
+    is_rule,
+    shorten,
+    split_sentences,
+)
 from refold.tokens import counter_for
 from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
@@ -1023,7 +1031,22 @@ def test_a_message_that_a_person_sent_twice_is_written_once() -> None:
 
 
 def test_an_english_sentence_with_a_dash_has_as_much_room_as_any_other() -> None:
-    said = "The worker stops — nobody restarts it — because its timeout of 30 seconds is shorter than the backup’s 45"
+    said = "The worker stops — nobody restarts it — because its timeout of 30 seconds is shorter than the backup’s 90 s"
     assert 106 < len(said) < 160
     text = extract([user("why?"), *step("bash", {"command": "ps"}, "x"), assistant(f"{said}.")]).text
     assert said in text
+
+
+def test_an_abbreviation_does_not_end_a_sentence() -> None:
+    text = "Keep the attributes (e.g. `foo`, i.e. all of them) of `.. automodule:: file`, then build. Done... Now rest."
+    assert split_sentences(text) == [text.partition(" Done")[0], "Done...", "Now rest."]
+
+
+def test_a_person_who_remembers_something_sets_no_rule() -> None:
+    assert not any(map(is_rule, ("好的，我记住了。", "我记住的有栾树、窦唯、秦勇。", "要是必须挑一个，那就是龙猫。")))
+    assert all(map(is_rule, ("记住，金额一律用人民币。", "发布前必须先跑测试。")))
+
+
+def test_a_command_that_simply_ended_well_has_no_outcome() -> None:
+    text = extract([user("run it"), *step("bash", {"command": "make all"}, "[Command finished with exit code 0]")]).text
+    assert "→" not in text

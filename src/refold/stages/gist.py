@@ -26,7 +26,11 @@ _STATUS_CHARS = 200
 _TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
 # The outcome is reported at the beginning of an output or towards its end; only these parts are searched.
 _HEAD_CHARS, _TAIL_CHARS = 2_000, 8_000
-_WENT_WELL = re.compile(r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b", re.I)
+_WENT_WELL = re.compile(
+    r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b"
+    r"|\[?(?:(?:command|process) )?(?:finished|exited|completed) with (?:exit )?(?:code|status)[ :=]*0\b",
+    re.I,
+)
 _CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary files ")
 
 

@@ -280,7 +280,10 @@ _LABEL = lazy_regex(
 )
 # "Its phone": whose it is was said before.
 _PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
-_STATED = lazy_regex(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))")
+# A call is a line of code, no statement: ``password1 = forms.CharField(``.
+_STATED = lazy_regex(
+    r"\s{0,2}(?:=|: )\s{0,2}(?![^\n]{0,50}\w\()([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ _NAME = lazy_regex(
 # ``@property`` on a line of its own is code, nobody's name; nor is the address of an object in memory an id.
 _DECORATOR = lazy_regex(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
 _OBJECT = lazy_regex(r"0x[57][0-9a-f]{11}")
+# Types and encodings, which every program names.
+_TYPE = lazy_regex(r"(?:u?int|float|complex|bool|str|utf|base|sha|md|python|py)-?\d{1,3}", re.I)
+# 1724-1732 are lines of a file, gone with the next edit, or years.
+_RANGE = lazy_regex(r"(\d{2,5})-(\d{2,5})")
+RANGE_MAX = 500
 _TAG = lazy_regex(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
 # without a space is one long run.
@@ -113,7 +118,7 @@ _CONST = lazy_regex(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
 _FLAG = lazy_regex(r"--[a-z][a-z0-9-]{2,40}")
 _KEBAB = lazy_regex(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
 
-_ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "N/A", "I/O"))
+_ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "i/o"))
 
 # Tried in order; the first that fits the whole word names it.
 _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -168,7 +173,9 @@ def classify_word(word: str) -> tuple[str, str] | None:
     value = _TAIL.sub("", _HEAD.sub("", word))
     if (
         len(value) < 2
-        or value in _ABBREVIATIONS
+        or value.lower() in _ABBREVIATIONS
+        or _TYPE.fullmatch(value)
+        or _is_range(value)
         or _PLURAL.fullmatch(value)
         or _ALL_OF.fullmatch(value)
         or _OBJECT.fullmatch(value)
@@ -182,6 +189,11 @@ def classify_word(word: str) -> tuple[str, str] | None:
         return None
     is_pair = found.lastgroup == _TREE_NAME and _PAIR.fullmatch(value) is not None
     return ("term" if is_pair else _SORT_OF[found.lastgroup]), value
+
+
+def _is_range(value: str) -> bool:
+    found = _RANGE.fullmatch(value)
+    return found is not None and len(found[1]) == len(found[2]) and 0 < int(found[2]) - int(found[1]) < RANGE_MAX
 
 
 def _before_colon(value: str) -> str:
