@@ -106,7 +106,7 @@ class ContextCompressor:
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
         ground = Ground.of_messages(archived)
-        voices = Voices.of_messages(archived)
+        voices = Voices.of_messages(archived, answer=f"{summary}\n{listed}")
         stated = [
             fact
             for fact in _parse_facts(neutralise(listed))

@@ -184,7 +184,25 @@ ENCODINGS = {
     "invisible": lambda text: "\u200b".join(text),
     "accents": lambda text: "\u0332".join(text),
     "look-alikes": lambda text: text.translate(CYRILLIC),
+    "JSON with line breaks": lambda text: json.dumps({"note": "\n".join(cut(text))}),
+    "JSON in JSON": lambda text: json.dumps({"note": json.dumps({"text": "\n\t".join(cut(text))})}),
+    "rows of JSON": lambda text: json.dumps([{"word": piece} for piece in cut(text)]),
+    "tags of HTML": lambda text: "".join(f"<b>{piece}</b> <span class=note>" for piece in cut(text)),
+    "numbered lines": lambda text: "\n".join(f"{number:4}\t{piece}" for number, piece in enumerate(cut(text))),
+    "colours": lambda text: "\x1b[31m".join(cut(text)),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "bytes in code": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "quoted-printable": lambda text: "".join(f"={byte:02X}" for byte in text.encode()),
+    "code points": lambda text: " ".join(f"U+{ord(char):04X}" for char in text),
+    "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
 }
+
+
+def cut(text: str) -> list[str]:
+    """Cut a text into pieces of three words or Chinese characters."""
+    pieces = text.split() if text.isascii() else list(text)
+    joint = " " if text.isascii() else ""
+    return [joint.join(pieces[at : at + 3]) for at in range(0, len(pieces), 3)]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

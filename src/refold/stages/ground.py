@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from refold.conversation.message import Message
 from refold.patterns import lazy_regex
@@ -117,6 +117,8 @@ _PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
 _BORDERS = "\n.!?;:,…。！？；：，、—"
 _AROUND = " \t\"'`“”‘’「」『』（）()[]*_>-•#0123456789"
 _EDGE_CHARS = 12
+# Words that may be between two of a run: marks of HTML, keys of JSON, numbers of lines.
+_GAP_WORDS = 4
 # Cyrillic and Greek letters that look like Latin ones.
 _LOOK_ALIKES = str.maketrans("аеорсухіѕјһԁԛԝвкмнтαοερκντυιχγ", "aeopcyxisjhdqwbkmhtaoepkvtuixy")
 
@@ -131,10 +133,11 @@ def split_words(text: str) -> list[str]:
 
 
 class Ground:
-    """The text that claims are looked up in."""
+    """The text that claims are looked up in. ``vocabulary``: the words that runs consist of; all if None."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[str], vocabulary: Collection[str] | None = None) -> None:
         self._text = normalise("\n".join(texts))
+        self._vocabulary = vocabulary
         joined = join_thousands(self._text)
         self._joined = joined if joined != self._text else ""
         self._lower: str | None = None
@@ -171,10 +174,22 @@ class Ground:
         return normalise(text) in self._text
 
     def has_run(self, words: Sequence[str]) -> bool:
-        """Return whether the source contains these words in a row, with any signs but no other words between them."""
+        """Return whether the source contains these words in a row, with signs and few words of no interest between."""
         if self._plain is None:
-            self._plain = f" {' '.join(split_words(self._text))} "
+            self._plain = f" {' '.join(self._list_words())} "
         return f" {' '.join(words)} " in self._plain
+
+    def _list_words(self) -> Iterator[str]:
+        """Yield the words of the vocabulary, and a line break where too many others are between two of them."""
+        others = 0
+        for word in split_words(self._text):
+            if self._vocabulary is not None and word not in self._vocabulary:
+                others += 1
+                continue
+            if others > _GAP_WORDS:
+                yield "\n"
+            others = 0
+            yield word
 
     def _look_up(self, claim: str) -> bool:
         if is_number(claim):

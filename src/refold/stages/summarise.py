@@ -115,7 +115,7 @@ class SummaryRequest:
         )
         if rejection:
             return ModelWords(failure=rejection)
-        voices = Voices.of_messages(source.spoken, source.asked)
+        voices = Voices.of_messages(source.spoken, source.asked, answer=reply.text)
         verified = verify_words(neutralise(words), ground, voices)
         if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
             return ModelWords(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))

@@ -86,8 +86,12 @@ _SPEAKER = lazy_regex(
 )
 _ITEM = lazy_regex(r"\s*(?:[-*•>|]|\d{1,3}[.)]|#{1,6}\s)")
 _ENCODED = lazy_regex(r"[A-Za-z0-9+/_-]{24,4000}={0,2}")
-_ESCAPED = lazy_regex(r"\\u([0-9a-fA-F]{4})")
-_PERCENT = lazy_regex(r"(?:%[0-9a-fA-F]{2})+")
+_ESCAPED = lazy_regex(r"(?:\\u|\bU\+)([0-9a-fA-F]{4})[ ]?")
+# Bytes in hexadecimal digits: of a URL, of a mail, of a string in code, or bare.
+_BYTES = lazy_regex(r"(?:(?:%|=|\\x)[0-9a-fA-F]{2})+|\b(?:[0-9a-fA-F]{2}){12,2000}\b")
+_BYTE_MARK = lazy_regex(r"%|=|\\x")
+# Escapes of JSON, in however many strings, and of terminals, and tags: their letters would separate words.
+_BLANKS = lazy_regex(r"\\{1,64}[nrtbf]|\x1b\[[0-9;]{0,20}[A-Za-z]|<[^<>]{1,400}>")
 ENCODED_MAX = 400
 
 
@@ -109,15 +113,20 @@ class Voices:
     tool: Ground
 
     @classmethod
-    def of_messages(cls, messages: Sequence[Message], asked: str = "") -> Voices:
-        """Return the voices of these messages; ``asked`` is what the user said before them."""
+    def of_messages(cls, messages: Sequence[Message], asked: str = "", *, answer: str | None = None) -> Voices:
+        """Return the voices of these messages; ``asked`` is what the user said before them.
+
+        ``answer`` is what a model wrote about them. Words that are not in it do not hide that it repeats the others.
+        """
 
         def said_by(role: Role) -> list[str]:
             return [part.text for one in messages if one.role == role for part in one.parts if part.kind == "text"]
 
         results = [part.text for one in messages for part in one.parts if part.kind in ("result", "media")]
         encoded = (text for result in results for text in decode(result))
-        return cls(Ground([*said_by("user"), asked]), Ground(said_by("assistant")), Ground([*results, *encoded]))
+        words = None if answer is None else frozenset(split_words(answer))
+        texts = ([*said_by("user"), asked], said_by("assistant"), [*results, *encoded])
+        return cls(*(Ground(spoken, words) for spoken in texts))
 
     def screen(self, words: str) -> tuple[list[str], int]:
         """Return the lines of a summary that do not pass a tool's words off as a person's, and how many others do."""
@@ -227,15 +236,18 @@ def _read_heading(line: str, is_wish: bool, wish_level: int) -> tuple[bool, int]
     return (False, 0) if level or name in _NEUTRAL else (is_wish, wish_level)
 
 
-def decode(text: str) -> Iterable[str]:
-    """Yield what a text says in the usual encodings, where a model could read it: escapes, entities, base64."""
-    if "\\u" in text:
+def decode(text: str, depth: int = 1) -> Iterable[str]:
+    """Yield what a text says in the usual encodings, where a model could read it: escapes, entities, bytes, base64."""
+    if _BLANKS.search(text):
+        text = _BLANKS.sub(" ", text)
+        yield text
+    if "\\u" in text or "U+" in text:
         yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
     if "&" in text:
         yield html.unescape(text)
-    if "%" in text:
+    if _BYTES.search(text):
         # Not urllib's ``unquote``: the core imports nothing that could reach a network.
-        yield _PERCENT.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), text)
+        yield _BYTES.sub(lambda found: bytes.fromhex(_BYTE_MARK.sub("", found[0])).decode(errors="replace"), text)
     for number, found in enumerate(_ENCODED.finditer(text)):
         if number >= ENCODED_MAX:
             return
@@ -246,3 +258,5 @@ def decode(text: str) -> Iterable[str]:
             continue
         if plain.replace("\n", "").isprintable():
             yield plain
+            if depth:
+                yield from decode(plain, depth - 1)
