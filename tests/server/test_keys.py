@@ -8,6 +8,7 @@ import stat
 import pytest
 
 from refold.errors import ConfigError
+from refold.llm.choose import GATEWAY
 from refold.manager import ContextCompressionManager
 from refold.server.app import Application
 from refold.server.auth import KeyRing, hash_key
@@ -300,3 +301,36 @@ def test_a_tenant_at_its_storage_limit_is_served_without_being_stored(start):
     rig.application.preparer.storage._known.clear()
     again = rig.post("openai-chat", make_body("openai-chat", make_dialog(2)), x_refold_key=alice)
     assert again.headers["x-refold-reason"] == "unchanged"
+
+
+def test_a_models_name_without_end_does_not_fill_the_store_beside_the_messages(start):
+    rig = start(settings={"tenant_bytes": 20_000})
+    alice = rig.application.keys.add("alice")[1]
+    hello = [{"role": "user", "content": "hello"}]
+    for number in range(3):
+        body = make_body("openai-chat", hello, model=f"{number}" * 100_000)
+        assert rig.post("openai-chat", body, x_refold_key=alice).status_code == 200
+        assert json.loads(rig.provider.requests[-1].body)["model"] == f"{number}" * 100_000
+        rig.application.preparer.storage._known.clear()
+    [row] = rig.manager.ledger.list_sessions()
+    wait_for(lambda: len(rig.manager.ledger.read_usage(row.id, limit=9)) == 3)
+    assert len(rig.manager.ledger.read_session(row.id).model) <= 200
+    assert max(len(one.model) for one in rig.manager.ledger.read_usage(row.id, limit=9)) <= 200
+
+
+def test_an_imported_session_that_claims_another_tenant_is_not_continued_by_that_tenant(start):
+    rig = start()
+    talk = make_dialog(2)
+    alice, mallory = (rig.application.keys.add(name)[1] for name in ("alice", "mallory"))
+    rig.post("openai-chat", make_body("openai-chat", talk), x_refold_key=mallory, x_refold_session="bait")
+    wait_for(lambda: GATEWAY in rig.manager.ledger.read_session("@mallory/bait").settings)
+    exported = rig.manager.export_session("@mallory/bait")
+    exported["settings"][GATEWAY]["tenant"] = "alice"
+    rig.manager.import_session(exported, "@mallory/copy")
+    rig.manager.delete_session("@mallory/bait")
+    restarted = start()
+    later = [*talk, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "My secret is plum."}]
+    answer = restarted.post("openai-chat", make_body("openai-chat", later), x_refold_key=alice)
+    assert "mallory" not in answer.headers["x-refold-session"]
+    seen = rig.http.get("/api/sessions/copy/originals", headers={"x-refold-key": mallory}).text
+    assert "plum" not in seen

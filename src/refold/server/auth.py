@@ -70,6 +70,11 @@ def name_session(tenant: str, session_id: str) -> str:
     return session_id.removeprefix(f"{TENANT_MARK}{tenant}/") if tenant else session_id
 
 
+def find_tenant(session_id: str) -> str:
+    """Return the tenant that a session belongs to by its id; empty for the operator. Imported settings may lie."""
+    return session_id[1:].partition("/")[0] if session_id.startswith(TENANT_MARK) else ""
+
+
 def belongs_to(tenant: str, session_id: str) -> bool:
     """Return whether a session belongs to this tenant; without tenants, all belong to the operator."""
     return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True

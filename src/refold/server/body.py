@@ -34,6 +34,8 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 # A 32 MB body of an agent has about half as many values. Hashing, counting and storing a message costs as much as this
 # many values.
 VALUES_MAX, _MESSAGE_VALUES = 400_000, 8
+# A longer name is no model's. It is stored with every answer, beside the messages that a tenant's limit counts.
+MODEL_CHARS_MAX = 200
 _BLOCK = 65_536
 _PROBE = 512
 _GAP = re.compile(r"[ \t\n\r]*")
@@ -205,7 +207,7 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: boo
         system_digest=""
         if is_tail
         else _digest_system(parsed.get(wire.system) if wire.system else None, digests[:lead]),
-        model=model if isinstance(model, str) else "",
+        model=model[:MODEL_CHARS_MAX] if isinstance(model, str) else "",
     )
 
 

@@ -31,7 +31,7 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
-from refold.server.auth import TENANT_MARK, make_id, name_session
+from refold.server.auth import TENANT_MARK, find_tenant, make_id, name_session
 from refold.server.body import ReadRequest
 from refold.server.request import Asked
 
@@ -444,7 +444,7 @@ def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSessio
             continue
         digests = ledger.read_path(row.id).digests[made["lead"] :]
         origin: dict[str, Any] = {name: str(made.get(name, "")) for name in _ORIGIN}
-        known = KnownSession(row.id, str(made.get("tenant", "")), row.wire, digests, is_stored=True, **origin)
+        known = KnownSession(row.id, find_tenant(row.id), row.wire, digests, is_stored=True, **origin)
         known.system_digest, known.is_aside = str(made.get("system", "")), bool(made.get("aside"))
         found.append(known)
     return found
