@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from hashlib import blake2b
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import orjson
 
-from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
-from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
+from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.errors import FormatError
 from refold.formats.canonical import has_nan, list_children
 
@@ -151,46 +152,32 @@ def _decode_fold(stored: dict[str, Any]) -> FoldRecord:
 
 def find_invalid(edit: Any) -> Iterator[str]:
     """Yield the fields of a plugin's or an imported edit that the ledger could not store or read back."""
-    if edit.kind not in get_args(EditKind) or edit.role not in get_args(Role):
-        yield "kind or role"
-    if not isinstance(edit.covers, tuple) or len(set(map(str, edit.covers))) < len(edit.covers):
+    yield from (name for name, hint in _read_hints(Edit).items() if not _fits(getattr(edit, name), hint))
+    if len(set(map(str, edit.covers))) < len(edit.covers):
         yield "covers: a message is listed twice"
-    if edit.part is not None and (type(edit.part) is not int or not 0 <= edit.part <= EDIT_NUMBER_MAX):
-        yield "part"
-    texts = (edit.stage, edit.text, edit.before, *edit.covers)
-    yield from ("text" for one in texts if not isinstance(one, str))
-    if not isinstance(edit.reason, Reason) or not is_plain(edit.reason):
-        yield "reason"
-    numbers = (edit.level, edit.tokens_before, edit.tokens_after, edit.tokens_covered)
-    yield from ("number" for one in numbers if type(one) is not int or abs(one) > EDIT_NUMBER_MAX)
-    if not isinstance(edit.made_from, tuple) or not all(isinstance(one, str) for one in edit.made_from):
-        yield "made_from"
-    if edit.fold is not None:
-        yield from _find_invalid_fold(edit.fold)
-
-
-def _find_invalid_fold(fold: Any) -> Iterator[str]:
-    if not isinstance(fold, FoldRecord):
-        yield "fold"
-        return
-    pairs: tuple[tuple[Any, type], ...] = ((fold.facts, Fact), (fold.artifacts, Artifact), (fold.key_points, str))
-    pairs += ((fold.turn_range, int),)
-    if not all(isinstance(held, tuple) and all(isinstance(one, kind) for one in held) for held, kind in pairs):
-        yield "list in its fold"
-        return
-    if not all(abs(one) <= EDIT_NUMBER_MAX for one in fold.turn_range) or not all(
-        fact.kind in get_args(FactKind) for fact in fold.facts
-    ):
-        yield "number or kind of fact in its fold"
-    texts = [fold.handle, fold.summary, fold.by]
-    texts += [text for fact in fold.facts for text in (fact.kind, fact.text, fact.handle)]
-    texts += [text for one in fold.artifacts for text in (one.sort, one.value, one.handle, one.note)]
-    if not all(isinstance(text, str) for text in texts) or len(fold.turn_range) != 2:
-        yield "text in its fold"
-    if not all(isinstance(one.weight, int | float) for one in fold.artifacts):
-        yield "weight in its fold"
-    counts = [one.alike for one in fold.artifacts]
-    if not all(isinstance(count, int) for count in counts) or not all(
-        0 <= count <= EDIT_NUMBER_MAX for count in counts
-    ):
+    if (type(edit.part) is int and edit.part < 0) or (isinstance(edit.reason, Reason) and not is_plain(edit.reason)):
+        yield "part or reason"
+    if isinstance(edit.fold, FoldRecord) and any(one.alike < 0 for one in edit.fold.artifacts):
         yield "number of like values in its fold"
+
+
+@cache
+def _read_hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value is of the type that a field declares, and a whole number small enough to be stored."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in inner
+    if origin is UnionType:
+        return any(_fits(value, one) for one in inner)
+    if origin is tuple:
+        hints = [inner[0]] * len(value) if isinstance(value, tuple) and inner[1:] == (...,) else inner
+        return isinstance(value, tuple) and len(value) == len(hints) and all(map(_fits, value, hints))
+    if hint is int:
+        return type(value) is int and abs(value) <= EDIT_NUMBER_MAX
+    if hint in (FoldRecord, Fact, Artifact) and isinstance(value, hint):
+        return all(_fits(getattr(value, name), one) for name, one in _read_hints(hint).items())
+    return isinstance(value, int | float if hint is float else hint)
