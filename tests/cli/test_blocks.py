@@ -33,7 +33,7 @@ def test_the_environment_comes_before_the_project_and_the_project_before_the_use
     ("text", "told"),
     [
         ("chat:\n  modle: x\n", "refold.yaml:2: unknown setting 'chat.modle' (did you mean 'model'?)"),
-        ("chat:\n  model: [1]\n", "refold.yaml:2: chat.model must be text"),
+        ("chat:\n  model: [1]\n", "refold.yaml:2: chat.model is [1]; give text"),
         ("chat: 7\n", "refold.yaml:1: chat must be a block of settings"),
         ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url decides where keys are sent"),
     ],
@@ -49,7 +49,7 @@ def test_an_error_is_reported_with_its_place(
 
 
 def test_a_port_is_a_number(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mcp\.port must be a whole number"):
+    with pytest.raises(ConfigError, match=r"mcp\.port is 'high'; give a whole number"):
         read_block(McpBlock, tmp_path, write(tmp_path, "mcp: {port: high}"))
 
 

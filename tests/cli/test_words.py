@@ -138,7 +138,7 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["show", "--json=3"], 2, "选项 '--json' 不带值"),
         (["key", "add", "A B"], 3, "租户名至多 64 个"),
         (["key", "revoke", "nobody"], 3, "没有密钥或租户 'nobody'"),
-        (["serve", "--port", "70000"], 3, "gateway.port 必须是 0 到 65535"),
+        (["serve", "--port", "70000"], 3, "gateway.port 是 70000；请给出 65,535 或更小的数"),
         (["serve", "--openai-upstream", "nowhere"], 3, "不是地址"),
         (["import", "changed.json"], 4, "此会话由更新版本的 refold 导出"),
         (["import", "empty"], 4, "是没有 .json 或 .jsonl 文件的文件夹"),

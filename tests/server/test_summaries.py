@@ -100,5 +100,5 @@ def test_summaries_go_to_the_same_address_as_requests(given, url):
 def test_summaries_can_be_switched_off_and_nothing_else_is_taken():
     config = choose_summariser(CompressionConfig(), GatewaySettings(summaries="off"))
     assert config.summariser == "extract"
-    with pytest.raises(ConfigError, match="summaries is own, client or off"):
+    with pytest.raises(ConfigError, match="summaries is 'mine'; give 'own', 'client' or 'off'"):
         GatewaySettings(summaries="mine")

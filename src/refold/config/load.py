@@ -4,8 +4,8 @@ preset < user (``~/.config/refold/config.yaml``) < project (``refold.yaml``, els
 (``REFOLD_…``) < session < call. An invalid file or value raises ConfigError with file, line and name. Nothing is
 written, and a missing file is not an error.
 
-``read_block`` reads the blocks ``chat`` and ``mcp``, which configure commands rather than compression. Someone else may
-have written a project's file, so it cannot set the address that keys are sent to.
+``read_block`` reads the blocks ``chat``, ``mcp`` and ``gateway``, which configure commands rather than compression.
+Someone else may have written a project's file, so it cannot set the address that keys are sent to.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
-from refold.config.schema import CompressionConfig, read_layer
+from refold.config.schema import CompressionConfig, advise, read_layer
 from refold.errors import ConfigError, Sentence
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 BLOCK = "compression"
 PROJECT_FILES = ("refold.yaml", "x-agent.yaml")
@@ -281,23 +284,46 @@ def _join_text(value: object) -> object:
 
 
 def _refuse_switch(value: object) -> object:
-    if isinstance(value, bool | float):
-        raise ValueError("not a whole number")
+    if isinstance(value, bool):
+        raise ValueError("give a number")
     return value
 
 
 Text = Annotated[str, BeforeValidator(_join_text)]
-Port = Annotated[int, BeforeValidator(_refuse_switch)]
+Whole = Annotated[int, BeforeValidator(_refuse_switch)]
 
 
 class CommandBlock(BaseModel):
-    """A block: its settings, the environment variables that set them, and what only the user's own file may set."""
+    """A block: its settings, the environment variables that set them, and what only the user's own file may set.
+
+    A setting in ``secret`` belongs in the environment: a file is easily committed. Errors never show its value.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ClassVar[str]
     variables: ClassVar[Mapping[str, str]]
     user_only: ClassVar[frozenset[str]] = frozenset()
+    secret: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            raise self._refuse(str(wrong["loc"][0]), wrong) from None
+
+    @classmethod
+    def _refuse(cls, name: str, wrong: ErrorDetails) -> ConfigError:
+        setting = f"{cls.name}.{name[:40]}"
+        if wrong["type"] == "extra_forbidden":
+            known = Sentence("; known settings: {names}", names=", ".join(cls.model_fields))
+            hint = suggest(name, cls.model_fields) or known
+            return ConfigError("{where}unknown setting '{name}'{hint}", where="", name=setting, hint=hint)
+        value = "(hidden)" if name in cls.secret else show(wrong["input"])
+        return ConfigError(
+            "{where}{name} is {value}; {advice}", where="", name=setting, value=value, advice=advise(wrong)
+        )
 
 
 class ChatBlock(CommandBlock):
@@ -324,13 +350,13 @@ class McpBlock(CommandBlock):
 
     session: Text = ""
     host: Text = "127.0.0.1"
-    port: Port = 7789
+    port: Whole = 7789
 
 
 BlockType = TypeVar("BlockType", bound=CommandBlock)
 
 
-def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] | None = None) -> BlockType:
+def read_block(kind: type[BlockType], folder: str | Path | None, environ: Mapping[str, str] | None = None) -> BlockType:
     """Return a block's settings in a workspace; precedence: user's file < project's file < environment."""
     # With an empty environment there is no user's file, so this reads the project's file alone.
     for name, (_, place) in load_block(kind.name, {}, folder, {}).items():
@@ -345,23 +371,16 @@ def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] |
                 variable=variable,
             )
     found = load_block(kind.name, kind.variables, folder, environ)
-    try:
-        return kind(**{name: value for name, (value, _) in found.items()})
-    except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
-    name = str(wrong["loc"][0])
-    value, place = found[name]
-    if wrong["type"] == "extra_forbidden":
-        known = Sentence("; known settings: {names}", names=", ".join(kind.model_fields))
-        hint = suggest(name, kind.model_fields) or known
-        setting = f"{kind.name}.{name[:40]}"
-        raise ConfigError("{where}unknown setting '{name}'{hint}", where=f"{place}: ", name=setting, hint=hint)
-    wanted = "a whole number" if kind.model_fields[name].annotation is int else "text"
-    raise ConfigError(
-        "{place}: {name}.{name2} must be {wanted}, not {value!r}",
-        place=place,
-        name=kind.name,
-        name2=name,
-        wanted=wanted,
-        value=str(value)[:40],
-    )
+    for name, (value, place) in found.items():
+        if name in kind.secret and place not in kind.variables:
+            raise ConfigError(
+                "{place}: {name} is a secret and does not belong in a file; set {variable}",
+                place=place,
+                name=name,
+                variable=next(key for key, setting in kind.variables.items() if setting == name),
+            )
+        try:
+            kind(**{name: value})
+        except ConfigError as error:
+            raise ConfigError("{where}{fault}", where=f"{place}: ", fault=error.args[0]) from None
+    return kind(**{name: value for name, (value, _) in found.items()})

@@ -396,7 +396,7 @@ def refuse_values(error: ValidationError, merged: Merged) -> ConfigError:
         where=merged.where(name),
         name=name,
         value=show(given),
-        advice=_advise(first),
+        advice=advise(first),
     )
 
 
@@ -410,7 +410,8 @@ def _find_setting(path: str, merged: Merged) -> tuple[str, object]:
     return path, None
 
 
-def _advise(wrong: ErrorDetails) -> str:
+def advise(wrong: ErrorDetails) -> str:
+    """Return what to write instead of a value that pydantic refused."""
     context: dict[str, Any] = wrong.get("ctx") or {}
     if wrong["type"] == "value_error":
         return str(context.get("error", wrong["msg"]))

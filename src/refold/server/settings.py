@@ -11,13 +11,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, BeforeValidator, Field
+
 from refold.config import CompressionConfig
+from refold.config.load import CommandBlock, Text, Whole, read_block
 from refold.config.schema import block_of
 from refold.errors import ConfigError
 from refold.ledger.records import SessionRow
@@ -29,78 +30,94 @@ from refold.stages.stage import acts_on_arrival
 
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com"
-_UPSTREAMS = ("openai_upstream", "anthropic_upstream", "openai_key", "anthropic_key")
-_VARIED = ("host", "port", *_UPSTREAMS, "cache_marks", "summaries", "otel", "otel_metrics")
-# Settings that an environment variable sets, by its name: REFOLD_OPENAI_UPSTREAM.
-VARIABLES = {f"REFOLD_{name.upper()}": name for name in _VARIED}
-# The operator's keys belong in the environment: a file with keys is easily committed.
-_NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
 # Bodies above this size are read and prepared in a worker process: they would block other requests.
 LARGE_BYTES = 2_000_000
 # Reading a small body takes less time than handing it to a thread.
 INLINE_BYTES_MAX = 65_536
-_SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+_ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class GatewaySettings:
+def check_upstream(name: str, url: str, path: str = "/v1") -> str:
+    """Return a plain address; raise ConfigError if it has a user, a password, a query or a fragment."""
+    try:
+        parts = urlsplit(url)
+        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise ConfigError(
+            "gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}", name=name, path=path
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError("gateway.{name} must be a bare address; a key goes into an environment variable", name=name)
+    return url
+
+
+def _check_paths(text: str) -> str:
+    for path in _split_paths(text):
+        if not path.startswith("/v1/"):
+            raise ConfigError("gateway.tenant_paths holds {path!r}; a path begins with /v1/", path=path[:40])
+    return text
+
+
+def _split_paths(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _read_otel(value: object) -> str:
+    """Return ``on``, ``off`` or an address."""
+    text = str(value).strip()
+    if text.lower() in (*_ON, *_OFF):
+        return "on" if text.lower() in _ON else "off"
+    return check_upstream("otel", text, path="")
+
+
+Upstream = Annotated[Text, AfterValidator(lambda url, info: check_upstream(info.field_name, url))]
+Limit = Annotated[Whole, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class GatewaySettings(CommandBlock):
     """Gateway settings; times in seconds, sizes in bytes."""
 
-    host: str = "127.0.0.1"
-    port: int = 7788
-    openai_upstream: str = OPENAI
-    anthropic_upstream: str = ANTHROPIC
-    openai_key: str = field(default="", repr=False)
-    anthropic_key: str = field(default="", repr=False)
+    name: ClassVar[str] = "gateway"
+    variables: ClassVar[Mapping[str, str]] = {
+        f"REFOLD_{name.upper()}": name
+        for name in (
+            *("host", "port", "openai_upstream", "anthropic_upstream", "openai_key", "anthropic_key"),
+            *("cache_marks", "summaries", "otel", "otel_metrics"),
+        )
+    }
+    secret: ClassVar[frozenset[str]] = frozenset({"openai_key", "anthropic_key"})
+
+    host: Text = "127.0.0.1"
+    port: Annotated[Whole, Field(ge=0, le=65_535)] = 7788
+    openai_upstream: Upstream = OPENAI
+    anthropic_upstream: Upstream = ANTHROPIC
+    openai_key: Text = Field(default="", repr=False)
+    anthropic_key: Text = Field(default="", repr=False)
     compress: bool = True
     arrival: bool = False
     recall_tool: bool = False
     cache_marks: Literal["client", "auto"] = "client"
     summaries: Literal["own", "client", "off"] = "own"
-    body_bytes_max: int = 32_000_000
-    requests_max: int = 1_000
-    tenant_requests_max: int = 200
-    tenant_streams_max: int = 16
-    tenant_bytes: int = 0
-    tenant_paths: str = ""
-    connect_timeout_s: float = 10.0
-    upstream_stall_s: float = 600.0
-    client_stall_s: float = 120.0
-    request_s_max: float = 3_600.0
-    prepare_s_max: float = 60.0
-    shutdown_s: float = 30.0
-    sessions_known_max: int = 2_000
-    memory_bytes_max: int = 64_000_000
-    worker_bytes_min: int = LARGE_BYTES
-    otel: str = "off"
+    body_bytes_max: Limit = 32_000_000
+    requests_max: Limit = 1_000
+    tenant_requests_max: Limit = 200
+    tenant_streams_max: Limit = 16
+    tenant_bytes: Annotated[Whole, Field(ge=0)] = 0
+    tenant_paths: Annotated[Text, AfterValidator(_check_paths)] = ""
+    connect_timeout_s: Seconds = 10.0
+    upstream_stall_s: Seconds = 600.0
+    client_stall_s: Seconds = 120.0
+    request_s_max: Seconds = 3_600.0
+    prepare_s_max: Seconds = 60.0
+    shutdown_s: Seconds = 30.0
+    sessions_known_max: Limit = 2_000
+    memory_bytes_max: Limit = 64_000_000
+    worker_bytes_min: Limit = LARGE_BYTES
+    otel: Annotated[str, BeforeValidator(_read_otel)] = "off"
     otel_metrics: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("openai_upstream", "anthropic_upstream"):
-            check_upstream(name, getattr(self, name))
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name.endswith(("_max", "_min", "_s", "_s_max")) and not value > 0:
-                raise ConfigError("gateway.{name} must be more than 0, not {value}", name=one.name, value=value)
-        if self.tenant_bytes < 0:
-            raise ConfigError(
-                "gateway.tenant_bytes must be 0 (no limit) or more, not {tenant_bytes}", tenant_bytes=self.tenant_bytes
-            )
-        for path in self.paths_for_tenants:
-            if not path.startswith("/v1/"):
-                raise ConfigError("gateway.tenant_paths holds {path!r}; a path begins with /v1/", path=path[:40])
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError("gateway.port must be 0 to 65535, not {port}", port=self.port)
-        if self.cache_marks not in ("client", "auto"):
-            raise ConfigError(
-                "gateway.cache_marks is client or auto, not {cache_marks!r}", cache_marks=str(self.cache_marks)[:40]
-            )
-        if self.summaries not in ("own", "client", "off"):
-            raise ConfigError(
-                "gateway.summaries is own, client or off, not {summaries!r}", summaries=str(self.summaries)[:40]
-            )
-        if self.otel not in ("on", "off"):
-            check_upstream("otel", self.otel, path="")
 
     def find_held_key(self, side: str) -> str:
         """Return the operator's key for an upstream, empty if clients bring their own."""
@@ -116,7 +133,7 @@ class GatewaySettings:
     @property
     def paths_for_tenants(self) -> tuple[str, ...]:
         """Paths that tenants may reach with the operator's key, beside completions, embeddings and models."""
-        return tuple(one.strip() for one in self.tenant_paths.split(",") if one.strip())
+        return _split_paths(self.tenant_paths)
 
     @property
     def is_local(self) -> bool:
@@ -125,58 +142,13 @@ class GatewaySettings:
 
     def change(self, changes: Mapping[str, object]) -> GatewaySettings:
         """Return the settings with the given changes; None leaves a value unchanged."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+        given = {name: value for name, value in changes.items() if value is not None}
+        return GatewaySettings(**{**self.model_dump(), **given}) if given else self
 
 
 def load_settings(workspace: str | Path | None = None, **call: object) -> GatewaySettings:
     """Return a workspace's settings; ``call`` are those of the command line, None where unset."""
-    from refold.config.load import load_block
-
-    found = load_block("gateway", VARIABLES, workspace)
-    values: dict[str, object] = {}
-    for name, (value, place) in found.items():
-        if name in _NOT_IN_FILES and place not in VARIABLES:
-            variable = next(key for key, setting in VARIABLES.items() if setting == name)
-            raise ConfigError(
-                "{place}: {name} is a secret and does not belong in a file; set {variable}",
-                place=place,
-                name=name,
-                variable=variable,
-            )
-        values[name] = _read_value(name, value, place)
-        try:
-            GatewaySettings(**{name: values[name]})  # type: ignore[arg-type]
-        except ConfigError as error:
-            raise ConfigError(f"{place}: {error}") from None
-    return GatewaySettings(**values).change(call)  # type: ignore[arg-type]
-
-
-def _read_value(name: str, value: object, place: str) -> object:
-    known = {one.name: one.default for one in fields(GatewaySettings)}
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-        raise ConfigError("{place}: unknown setting 'gateway.{name}'{hint}", place=place, name=name[:40], hint=hint)
-    kind: type[Any] = type(known[name])
-    try:
-        if name == "otel" and (switch := _SWITCHES.get(str(value).strip().lower())) is not None:
-            return "on" if switch else "off"
-        if kind is bool:
-            return _SWITCHES[str(value).strip().lower()]
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
-        if kind is int and isinstance(value, float) and not value.is_integer():
-            raise ValueError
-        return kind(value)
-    except (ValueError, KeyError, OverflowError):
-        shown = "(hidden)" if name in _NOT_IN_FILES else repr(str(value)[:40])
-        raise ConfigError(
-            "{place}: gateway.{name} must be a {kind}, not {shown}",
-            place=place,
-            name=name,
-            kind=kind.__name__,
-            shown=shown,
-        ) from None
+    return read_block(GatewaySettings, workspace).change(call)
 
 
 def is_local_host(host: str) -> bool:
@@ -185,21 +157,6 @@ def is_local_host(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def check_upstream(name: str, url: str, path: str = "/v1") -> None:
-    """Raise ConfigError unless this is a plain address: no user, password, query or fragment in it."""
-    try:
-        parts = urlsplit(url)
-        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_plain = False
-    if not is_plain:
-        raise ConfigError(
-            "gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}", name=name, path=path
-        )
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError("gateway.{name} must be a bare address; a key goes into an environment variable", name=name)
 
 
 def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:
