@@ -152,7 +152,7 @@ def disturb(own_url: str, root: Path, folder: Path, disturbance: Callable[[Growi
         crowd.wait_for_words(workers)
         disturbance(crowd)
         before = len(crowd.read_told())
-        give_up_at = time.monotonic() + 60
+        give_up_at = time.monotonic() + 240
         while len(crowd.read_told()) < before + 5:
             assert time.monotonic() < give_up_at, crowd.read_errors()
             # The last cut may have ended somebody just now.

@@ -61,8 +61,11 @@ def test_nothing_is_lost_over_a_few_kills(tmp_path: Path, project_root: Path) ->
 
 @pytest.mark.slow
 def test_nothing_is_lost_over_two_hundred_kills(tmp_path: Path, project_root: Path) -> None:
-    done = sum(kill_often(tmp_path / f"{number}.db", project_root, 25, number) for number in range(8))
-    assert done > 400
+    done = rounds = 0
+    while rounds < 8 or done <= 400:  # A slow machine stores less before each kill, so it is killed more often.
+        assert rounds < 40, f"only {done} messages were stored"
+        done += kill_often(tmp_path / f"{rounds}.db", project_root, 25, rounds)
+        rounds += 1
 
 
 @pytest.mark.slow

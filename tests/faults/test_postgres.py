@@ -97,7 +97,7 @@ def test_replicas_on_one_server_lose_no_message_and_fold_nothing_twice(url: str,
         [sys.executable, "-W", "error", "-c", WORK, str(tmp_path / name), url, name, "12", "a,b"] for name in names
     ]
     replicas = [subprocess.Popen(command) for command in commands]
-    assert [replica.wait(100) for replica in replicas] == [0] * len(names)
+    assert [replica.wait(240) for replica in replicas] == [0] * len(names)
     manager = ContextCompressionManager(COUNTED, tmp_path / "checking", ledger=url)
     said = [
         json.loads(stored.raw)["content"] for session in sessions for stored in manager.ledger.read_messages(session)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from refold.testing.postgres import find_port
 from tests.agent.talking import make_manager
 from tests.agent.test_overflow import write_history
 from tests.cli.running import Shell
@@ -179,9 +180,7 @@ def post_greeting(port: int, host: str) -> int:
 @pytest.mark.slow
 async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
     fill(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_port()
     command = [sys.executable, "-m", "refold", "mcp", "--http", "--port", str(port), "--workspace", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

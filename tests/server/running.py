@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import socket
 import sys
 import time
 import zlib
@@ -122,13 +121,6 @@ def pack(coding: str, body: bytes) -> bytes:
         zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
         return bytes(zstd.compress(body))
     return {"gzip": gzip.compress, "deflate": zlib.compress}.get(coding.lower(), bytes)(body)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -253,7 +253,7 @@ def test_what_every_answer_of_a_conversation_cost_is_stored(start):
     for number in range(4):
         body = {"model": "scripted-1", "input": words(number), "conversation": "conv_1"}
         assert rig.post("openai-responses", body).status_code == 200
-    wait_for(lambda: len(rig.manager.ledger.read_usage("conv_1", limit=10)) == 4, seconds=10)
+    wait_for(lambda: len(rig.manager.ledger.read_usage("conv_1", limit=10)) == 4)
 
 
 class Together:

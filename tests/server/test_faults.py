@@ -10,8 +10,9 @@ import httpx2
 import pytest
 
 from refold.testing import drip, drop, empty_body, half_json, hang, html_page, never_end
+from refold.testing.postgres import find_port
 from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks, reset
-from tests.server.running import PATHS, free_port, make_body, make_dialog, wait_for
+from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 HELLO = make_dialog(1, words=3)
 WIRES = list(PATHS)
@@ -24,7 +25,7 @@ def is_idle(rig):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_upstream_that_cannot_be_reached_is_503_in_the_clients_shape(start, wire):
-    rig = start(upstream=f"http://127.0.0.1:{free_port()}")
+    rig = start(upstream=f"http://127.0.0.1:{find_port()}")
     answer = rig.post(wire, make_body(wire, HELLO))
     assert answer.status_code == 503
     assert "upstream" in answer.json()["error"]["message"]

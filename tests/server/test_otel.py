@@ -16,7 +16,8 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, load_settings
-from tests.server.running import Rig, free_port, make_body, make_dialog, start_rig, wait_for
+from refold.testing.postgres import find_port
+from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otel")
 
@@ -201,7 +202,7 @@ def test_a_collector_that_is_down_costs_no_request(
     tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.otel.EXPORT_S_MAX", 0.2)
-    with start_rig(tmp_path, settings={"otel": f"http://127.0.0.1:{free_port()}"}) as rig:
+    with start_rig(tmp_path, settings={"otel": f"http://127.0.0.1:{find_port()}"}) as rig:
         for turns in (1, 2):
             assert rig.post("openai-chat", make_body("openai-chat", make_dialog(turns))).status_code == 200
 
@@ -236,7 +237,7 @@ def test_a_span_continues_the_trace_of_the_client(rig: Rig) -> None:
 
 
 def test_requests_that_fail_or_pass_through_have_spans_of_their_own(start: Callable[..., Rig]) -> None:
-    rig = start(upstream=f"http://127.0.0.1:{free_port()}")
+    rig = start(upstream=f"http://127.0.0.1:{find_port()}")
     memory = watch_gateway(rig)
     assert rig.post("openai-chat", make_body("openai-chat", make_dialog(1))).status_code >= 500
     assert rig.http.get("/v1/models?key=sk-secret").status_code >= 500

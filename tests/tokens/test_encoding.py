@@ -184,12 +184,16 @@ def test_other_threads_run_while_a_long_text_is_counted() -> None:
     other = threading.Thread(target=tick)
     other.start()
     begun.wait()
-    before = len(ticks)
-    encoding._encode(words)  # One call of the library.
-    during = len(ticks) - before
+    most = 0
+    for _ in range(20):  # On a busy machine the other thread may not get its turn the first time.
+        before = len(ticks)
+        encoding._encode(words)  # One call of the library.
+        most = max(most, len(ticks) - before)
+        if most >= 5:
+            break
     done.set()
     other.join()
-    assert during >= 5
+    assert most >= 5
 
 
 def test_every_special_token_begins_with_the_marker_that_we_look_for() -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -105,18 +103,6 @@ def wait_ready(url: str) -> None:
         except OSError:
             assert time.monotonic() < until, "the server does not answer"
             time.sleep(0.05)
-
-
-def find_port() -> int:
-    """Return a free port for a server that is started twice; below those that systems hand out to connections."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
 
 
 class Browser:

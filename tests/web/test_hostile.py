@@ -15,10 +15,10 @@ import yaml
 
 from refold.errors import RefoldError
 from refold.testing import Fault, RecordedRequest, ScriptedProvider, ScriptedReply, drip, never_end, say
+from refold.testing.postgres import find_port
 from tests.web.served import (
     PAYLOAD,
     Browser,
-    find_port,
     is_harmless,
     is_within,
     keep_notices,

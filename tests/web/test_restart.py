@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.served import Browser, find_port, need_browser, serve
+from refold.testing.postgres import find_port
+from tests.web.served import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 ENVIRONMENT = "REFOLD_TEST_POSTGRES"
 USER = "refold"
 _FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql*/bin", "usr/local/pgsql/bin")
-_START_S = 30.0
+# Long, because the machines that run tests are shared.
+_START_S = 120.0
+PORTS = range(20_000, 32_000)
 # Runs the server until standard input ends. If nothing was written to it, the owner died: remove everything.
 _WATCH = """
 exec 3<&0
@@ -62,7 +65,7 @@ class PostgresServer:
         self._binaries = binaries
         self._settings = _SETTINGS if durable else {**_SETTINGS, **_FAST}
         self.folder = Path(tempfile.mkdtemp(prefix="refold-pg-"))
-        self.port = _find_port()
+        self.port = find_port()
         self.password = f"p@ss:{secrets.token_hex(4)}/%"
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = _find_owner()
@@ -99,7 +102,7 @@ class PostgresServer:
             return
         if state := self._read_state():
             os.kill(int(state.split("\n")[0]), signal.SIGQUIT if at_once else signal.SIGINT)
-        self._process.communicate(b"stopped", timeout=30)
+        self._process.communicate(b"stopped", timeout=_START_S)
         self._process = None
 
     def _read_state(self) -> str:
@@ -120,7 +123,7 @@ class PostgresServer:
         options = ["-E", "UTF8", "--locale=C", "--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync"]
         command = ["-D", str(self.folder / "data"), "-U", USER, "--pwfile", str(secret), *options]
         made = self._popen([str(self._binaries / "initdb"), *command], subprocess.PIPE, subprocess.STDOUT)
-        printed, _ = made.communicate(timeout=60)
+        printed, _ = made.communicate(timeout=_START_S)
         if made.returncode:
             raise RuntimeError(f"initdb failed: {printed.decode(errors='replace')[-2_000:]}")
 
@@ -151,7 +154,16 @@ def _find_owner() -> pwd.struct_passwd | None:
     raise RuntimeError("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
 
 
-def _find_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+def find_port() -> int:
+    """Return a free port for a server that is started again on it.
+
+    It is below the ports that systems hand out, because a connection could get one of those while the server is down.
+    """
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no port from {PORTS.start} to {PORTS.stop} is free")
