@@ -249,7 +249,7 @@ def test_where_the_answer_asked_for_is_larger_than_the_window_only_the_answer_ge
 def test_a_window_that_the_agent_or_the_gateway_learned_holds_for_both(start, tmp_path):
     pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
     rig = start(config={"window": 24_000, "economic": False}, window=8_000)
-    history, other = make_dialog(30), make_dialog(30, words=110)
+    history, other = make_dialog(16), make_dialog(16, words=110)
 
     def ask_agent(session):
         with make_manager(tmp_path / "work", window=24_000, economic=False) as manager:
@@ -273,3 +273,21 @@ def test_a_window_that_the_agent_or_the_gateway_learned_holds_for_both(start, tm
     sent = len(rig.provider.requests)
     assert ask_agent("by-gateway") == []
     assert len(rig.provider.requests) == sent + 1
+
+
+def test_a_stated_window_below_a_size_that_was_accepted_is_not_stored_with_the_session(start):
+    """One of several backends behind an upstream may be smaller than the others."""
+    sent = []
+
+    def answer(request):
+        sent.append(request)
+        return fail(400, "prompt is too long: 9000 tokens > 3000 maximum") if len(sent) == 6 else say("ok")
+
+    rig = start(answer, config={"window": 60_000, "economic": False})
+    answers = []
+    for count in range(1, 8):
+        body = make_body("openai-chat", make_dialog(count), "gpt-4o")
+        answers.append(rig.post("openai-chat", body, x_refold_session="routed"))
+    assert [one.status_code for one in answers] == [200] * 7
+    assert answers[5].headers["x-refold-reason"] == "overflow-retried"
+    assert rig.manager.find_window("routed", "gpt-4o") is None

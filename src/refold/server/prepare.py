@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall, ContextOverflow
+from refold.errors import BudgetTooSmall
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
@@ -36,7 +36,7 @@ from refold.server.body import (
 )
 from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job
 from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_billed, store_held
-from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly
+from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly, limit_window
 from refold.server.recall_tool import make_recall_tool
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
@@ -221,15 +221,22 @@ class Preparer:
             return request
         return await self._read(session.tenant, request.wire, body)
 
-    async def prepare_again(
-        self, outgoing: Outgoing, original: bytes, limits: Limits, overflow: ContextOverflow
-    ) -> Outgoing:
-        """Prepare a refused request again, under other limits; ``original`` is the client's request."""
+    async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits, window: int) -> Outgoing:
+        """Prepare a refused request again, under other limits; ``original`` is the client's request.
+
+        ``window`` is the model's window if refusals stated it, else 0. It is stored with the session, for other faces.
+        """
         session, request = outgoing.session, outgoing.request
         assert session is not None, "only a prepared request can be prepared again"
         assert request is not None, "only a prepared request can be prepared again"
         manager = self.manager
-        await self.reporter.run(session, lambda: manager.refuse(session.id, overflow))
+
+        def note() -> None:
+            manager.observe_usage(session.id, 0, is_overflow=True)
+            if window and manager.find_window(session.id, request.model) != window:
+                manager.set_window(session.id, request.model, window, limit_window(window, 0).reserve)
+
+        await self.reporter.run(session, note)
         again = await self._run_bounded(Attempt(session, request, limits, original))
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
