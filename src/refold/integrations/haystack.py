@@ -69,7 +69,7 @@ class RefoldChatGenerator:
         return await self.chat_generator.run_async(messages, tools=tools, **given)
 
     def warm_up(self) -> None:
-        """Warm the chat generator up."""
+        """Warm up the chat generator."""
         getattr(self.chat_generator, "warm_up", lambda: None)()
 
     def to_dict(self) -> Any:

@@ -141,7 +141,7 @@ class PartKind:
 
 
 class PartsCodec:
-    """Converts messages with parts to chat messages and back. A part that did not change comes back as the object.
+    """Converts messages with parts to chat messages and back. A part that did not change is the same object again.
 
     A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, or its fields,
     and the names of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``), or the class of the

@@ -1,7 +1,7 @@
 """One compression: its request and result, planning it, committing it, and the notices about it.
 
-Files are written before the commit that names them and removed if it fails. Events are kept
-forever (see ``forget``), so they quote no message, and their notes are masked.
+Files are written before the commit that names them and removed if it fails. Events are kept forever (see ``forget``),
+so they quote no message, and their notes are masked.
 """
 
 from __future__ import annotations

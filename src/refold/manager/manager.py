@@ -336,11 +336,11 @@ class ContextCompressionManager:
         compression before the next request. ``is_extra``: a request that held more than the prepared context.
         """
         report = usage.ReportedUsage(reported, finish_reason, is_overflow, is_extra)
-        usage.observe_usage(self._keeper, check_session(session_id), report)
+        self.observe_together({check_session(session_id): (report,)})
 
-    def observe_together(self, reports: Mapping[str, Sequence[usage.ReportedUsage]]) -> list[str]:
-        """Store reports about sessions in memory in one transaction; return those that need ``observe_usage``."""
-        return usage.observe_together(self._keeper, reports)
+    def observe_together(self, reports: Mapping[str, Sequence[usage.ReportedUsage]]) -> None:
+        """Store reports about several sessions, in one transaction where they are in memory."""
+        usage.observe_usage(self._keeper, reports)
 
     @property
     def recalling(self) -> Recall:

@@ -62,10 +62,23 @@ class ReportedUsage:
     is_extra: bool = False
 
 
-def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    """Record a provider's usage report and calibrate counting with it, without reading any message."""
-    if not observe_together(keeper, {session_id: (report,)}):
-        return
+def observe_usage(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> None:
+    """Record usage reports and calibrate counting with them, without reading any message; raise the first error last.
+
+    Reports about sessions in memory are stored in one transaction, all others one by one.
+    """
+    errors: list[Exception] = []
+    for session_id in _observe_together(keeper, reports):
+        for report in reports[session_id]:
+            try:
+                _observe_one(keeper, session_id, report)
+            except Exception as error:  # noqa: BLE001 - the other reports are recorded first
+                errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _observe_one(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
         (usage,), changes = describe_reports(keeper, slot, row, (report,))
@@ -77,8 +90,8 @@ def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> Non
             session.row = replace(row, settings=merge_settings(row.settings, changes))
 
 
-def observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> list[str]:
-    """Record reports about sessions in memory in one transaction; return the sessions that need ``observe_usage``."""
+def _observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> list[str]:
+    """Record reports about sessions in memory in one transaction; return the other sessions."""
     with ExitStack() as stack:
         held: list[OpenSession] = []
         extensions: list[Extension] = []
@@ -88,7 +101,7 @@ def observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsag
                 continue
             stack.callback(keeper.let_go, slot)
             session = slot.session
-            with suppress(FormatError):  # ``observe_usage`` raises it for this session alone.
+            with suppress(FormatError):  # ``_observe_one`` raises it for this session alone.
                 if session is not None:
                     usages, changes = describe_reports(keeper, slot, session.row, listed)
                     extensions.append(Extension(session.row, (), keeper.clock(), usages, changes))

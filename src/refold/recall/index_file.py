@@ -1,9 +1,9 @@
 """The file of the index: its tables, its rows, and one transaction per change.
 
 The index is derived: deleting it loses nothing, and a damaged one is replaced. It is a separate file, so that indexing
-never delays an append, and works the same for a ledger on another machine. A file with another layout, or
-made with another definition of a word, is cleared. A place numbers a session's passages in order; the key of its row is
-the session's number and the place. Notes, which are summaries and facts, have places far behind those of passages.
+never delays an append, and works the same for a ledger on another machine. A file with another layout, or made with
+another definition of a word, is cleared. A place is the number of a passage in its session; the key of a row is the
+session's number and the place. Notes, which are summaries and facts, have places far behind those of passages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Keys and tenants of the gateway: who may use it, whose sessions they see, how much a tenant may store.
 
-Only hashes of keys are stored.
-A key is 256 random bits, so a fast hash is enough. The file is read again when it changes: a revoked key stops working
-at once. If the file cannot be read, every key is refused.
+Only hashes of keys are stored. A key is 256 random bits, so a fast hash is enough. The file is read again when it
+changes: a revoked key stops working at once. If the file cannot be read, every key is refused.
 """
 
 from __future__ import annotations

@@ -258,11 +258,11 @@ class Reporter:
         manager = self._manager
 
         def record() -> None:
-            due = {session.id: reports for session, reports in taken}
-            for session_id in manager.observe_together(due):
-                store_billed(manager, session_id, due[session_id])
-            if self._unstored:
-                self._store_events()
+            try:
+                manager.observe_together({session.id: reports for session, reports in taken})
+            finally:
+                if self._unstored:
+                    self._store_events()
 
         self.start(record, *late)
 
@@ -344,27 +344,8 @@ def store_held(
         )
 
 
-def store_billed(manager: ContextCompressionManager, session_id: str, due: list[ReportedUsage]) -> None:
-    """Store what answers cost; log what cannot be stored. Blocks."""
-    for one in due:
-        try:
-            manager.observe_usage(
-                session_id,
-                one.usage,
-                finish_reason=one.finish_reason,
-                is_overflow=one.is_overflow,
-                is_extra=one.is_extra,
-            )
-        except Exception as error:  # noqa: BLE001 - losing figures must not fail a request
-            _tell_lost(error)
-
-
 async def _run_quietly(record: Callable[[], Any]) -> None:
     try:
         await asyncio.to_thread(record)
     except Exception as error:  # noqa: BLE001 - losing figures must not fail a request
-        _tell_lost(error)
-
-
-def _tell_lost(error: Exception) -> None:
-    log.warning("an answer or its cost was not stored", extra={"fields": {"error": type(error).__name__}})
+        log.warning("an answer or its cost was not stored", extra={"fields": {"error": type(error).__name__}})

@@ -3,7 +3,8 @@
 A refused request is retried up to three times: within the limit that the upstream stated, or halfway between the
 largest accepted size and the refused one; then smaller; then with the smallest possible context. ``max_tokens`` is
 lowered only if the upstream counts it and nothing else helps; a header reports it. Limits are learned per tenant,
-upstream and model, for as long as the process lives: never below an accepted size, nor above the refused one.
+upstream and model, for as long as the process lives: never below an accepted size, nor above the refused one. The
+manager stores the smaller window with the session, for other processes and for the agent.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from refold.server.body import (
     write_request,
 )
 from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job
-from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_billed, store_held
+from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_held
 from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly, limit_window
 from refold.server.recall_tool import make_recall_tool
 from refold.server.request import Asked
@@ -290,7 +290,7 @@ class Preparer:
                 outgoing = await self._run_tail(run) if run.is_synced else None
                 if outgoing is None:
                     if run.due:
-                        await asyncio.to_thread(store_billed, manager, session.id, run.due)
+                        await self.reporter.run(session, partial(manager.observe_together, {session.id: run.due}))
                     run.request, run.ticket = await self._read_whole(session, run.request, run.body), None
                     is_large = len(attempt.body) > self._settings.worker_bytes_min
                     outgoing = await (self._run_large(run) if is_large else self._run_to_fit(run))

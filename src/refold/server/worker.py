@@ -147,10 +147,7 @@ class BodyWorkers:
 
     async def run(self, kind: str, tenant: str, wire: Wire, body: bytes, *, job: PrepareJob | None = None) -> Any:
         """Run a job of ``_Jobs`` in a process; raise Unreadable or WorkerFailed. A process that fails is killed."""
-        limits = {
-            "read": min(READ_S_MAX, self._seconds_max),
-            "trim": READ_S_MAX,
-        }  # Trimming is the last resort.
+        limits = {"read": min(READ_S_MAX, self._seconds_max), "trim": READ_S_MAX}  # Trimming is the last resort.
         seconds = limits.get(kind, self._seconds_max)
         turn = self._tenants.setdefault(tenant, asyncio.Lock())
         try:
