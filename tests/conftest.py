@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Give long tests longer: on a loaded machine a growing chat in a terminal takes several minutes."""
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(1_200))
+            item.add_marker(pytest.mark.timeout(1_800))
     if config.getoption("--minutes") is not None:
         items[:] = start_elsewhere(items, read_commit())
 

@@ -95,14 +95,12 @@ async def test_eighty_steps_in_a_window_of_8k(wire: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @both
 async def test_five_hundred_steps_in_a_window_of_8k(wire: str, tmp_path: Path) -> None:
     await work_through(wire, 500, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @both
 async def test_a_hundred_and_fifty_steps_where_only_the_window_decides(wire: str, tmp_path: Path) -> None:
     await work_through(wire, 150, tmp_path, economic=False)

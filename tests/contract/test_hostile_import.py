@@ -253,7 +253,6 @@ def test_a_session_with_forged_figures_in_its_settings_can_be_continued(told: To
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_800)
 def test_three_thousand_forged_files(told: Told, tmp_path: Path) -> None:
     for seed in range(10_000, 13_000):
         check_forged(told, seed, tmp_path)

@@ -61,7 +61,7 @@ BASE_INSTALL_MAX = 60_000_000
 # Read before a fixture leaves one certificate authority: installers need them all.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REFOLD_"))}
 # pip takes minutes on a busy machine.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.slow
 
 
 def run(*command: object, cwd: Path, **variables: object) -> str:

@@ -18,7 +18,7 @@ from tests.server.running import PATHS, wait_for
 
 STREAMS = 200
 SECONDS = 60.0
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def read_memory_mb() -> float:
