@@ -77,6 +77,17 @@ def test_the_last_changed_session_is_listed_first(ledger: Ledger) -> None:
     assert [row.id for row in ledger.list_sessions(limit=1, offset=1)] == ["c"]
 
 
+def test_sessions_are_found_by_what_their_settings_hold(ledger: Ledger) -> None:
+    for name in "abc":
+        ledger.open_session(name, NOW)
+        ledger.update_session(name, {"settings": {"at": f"place-{name}", "quote": 'a "b" é'}}, NOW + ord(name))
+    assert [row.id for row in ledger.list_sessions(holding=b'"place-b"')] == ["b"]
+    assert [row.id for row in ledger.list_sessions(holding="é".encode())] == ["c", "b", "a"]
+    assert [row.id for row in ledger.list_sessions(holding=b"place", prefix="a")] == ["a"]
+    assert ledger.list_sessions(holding=b'"place-b"', limit=1) == []
+    assert ledger.list_sessions(holding=b"%") == []
+
+
 def test_changes_of_one_setting_at_the_same_time_are_all_made(open_ledger: OpenLedger) -> None:
     ledgers = [open_ledger(), open_ledger()]
     ledgers[0].open_session(SESSION, NOW)

@@ -13,8 +13,9 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats.streamed import ResponseAnswer
+from refold.ledger.sqlite import SqliteLedger
 from refold.manager.session import RESPONSES
-from refold.server.chains import Chains
+from refold.server.chains import Chains, read_response
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
 from tests.effort import first_of
 from tests.postgres import ON_POSTGRES, empty_database
@@ -422,3 +423,30 @@ def test_an_item_that_was_never_seen_is_left_to_the_provider(start):
     body = make_body("openai-responses", [{"role": "user", "content": "Run all."}, *refer(7)])
     assert rig.post("openai-responses", body).headers["x-refold-reason"] == "previous-response-id"
     assert json.loads(rig.provider.requests[-1].body) == body
+
+
+class CountingLedger(SqliteLedger):
+    """A ledger that counts the sessions it returns."""
+
+    returned = 0
+
+    def list_sessions(self, **which):
+        found = super().list_sessions(**which)
+        self.returned += len(found)
+        return found
+
+
+def test_looking_for_a_response_reads_no_session_but_its_own(tmp_path, empty_home):
+    ledger = CountingLedger(tmp_path / "ledger.db")
+    with start_rig(tmp_path / "one", answer_by_id(), ledger=ledger) as rig:
+        for number in range(30):
+            body = make_body("openai-responses", [{"role": "user", "content": f"Question {number}"}])
+            last = rig.post("openai-responses", body).json()["id"]
+        wait_for(lambda: read_response(ledger, "", last, 100) is not None)
+    with start_rig(tmp_path / "two", ledger=ledger) as rig:
+        ledger.returned = 0
+        new = [{"role": "user", "content": "And now?"}]
+        for known, count in ((last, 1), ("resp_unknown", 0), ("r" * 5_000, 0)):
+            rig.post("openai-responses", make_body("openai-responses", new, previous_response_id=known))
+            assert ledger.returned <= count + 1
+            ledger.returned = 0

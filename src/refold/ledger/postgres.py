@@ -154,6 +154,7 @@ class PostgresDatabase(Database):
     lock = " FOR UPDATE"
     content = "body"
     join_body = ""
+    has_setting = "position(? IN settings) > 0"
     encode = staticmethod(encode_column)
     decode = staticmethod(decode_column)
 

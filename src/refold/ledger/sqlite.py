@@ -122,6 +122,7 @@ class SqliteDatabase(Database):
     lock = ""  # A transaction that writes has the whole file to itself.
     content = "raw"
     join_body = " LEFT JOIN raw ON raw.key = message.raw"
+    has_setting = "instr(settings, ?) > 0"
     encode = staticmethod(encode_text)
     decode = staticmethod(decode_text)
 

@@ -33,7 +33,7 @@ from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 
 log = logging.getLogger("refold.server")
 BYTES_MAX = 32_000_000
-STORING_S = 0.1
+STORING_S, CHANGED_MAX = 0.1, 100
 _RENAMED_MAX = 1_000
 # Items of responses that a client may refer to: how many, and how large one may be.
 ITEMS_MAX, ITEM_BYTES_MAX = 4_000, 16_384
@@ -46,6 +46,8 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _REPLAYABLE = frozenset(("message", "reasoning", *_CALLS, *(f"{kind}_output" for kind in _CALLS)))
 # A session's settings hold its newest responses, and only answers up to this length.
 STORED_MAX, STORED_BYTES_MAX = 4, 64_000
+# Some proxies write their routes into the id of a response.
+RESPONSE_ID_CHARS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,13 @@ class Chains:
         if known is not None:
             self._known.move_to_end((tenant, response_id))
             return known
-        if self._ledger is None:
+        if self._ledger is None or len(response_id) > RESPONSE_ID_CHARS_MAX:
             return None
         try:
-            for pause_s in (0.0, STORING_S):  # Another gateway may be about to store it.
+            # Another gateway may be about to store it, in a session that it has just changed.
+            for pause_s, sessions_max in ((0.0, self._sessions_max), (STORING_S, CHANGED_MAX)):
                 await asyncio.sleep(pause_s)
-                found = await asyncio.to_thread(read_response, self._ledger, tenant, response_id, self._sessions_max)
+                found = await asyncio.to_thread(read_response, self._ledger, tenant, response_id, sessions_max)
                 if found is not None:
                     return found
         except RefoldError as error:
@@ -271,7 +274,9 @@ def store_response(
 
 def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: int) -> KnownResponse | None:
     """Return a stored response of a tenant from the sessions that changed last; None if there is none. Blocks."""
-    for row in ledger.list_sessions(limit=sessions_max, prefix=make_id(tenant, "")):
+    # The store looks for the id: reading the stored responses of thousands of sessions takes seconds.
+    holding = dump_json(response_id)
+    for row in ledger.list_sessions(limit=sessions_max, prefix=make_id(tenant, ""), holding=holding):
         if row.id.startswith(TENANT_MARK) == bool(tenant) and _find_entry(row, response_id) is not None:
             found = _read_entry(ledger, row, response_id)
             return found[0] if found is not None else None

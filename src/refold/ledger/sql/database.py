@@ -152,6 +152,8 @@ class Database(ABC):
     content: ClassVar[str]
     # Joins ``message`` to the table that has the column ``body``.
     join_body: ClassVar[str]
+    # Whether the settings of a session contain some bytes.
+    has_setting: ClassVar[str]
 
     @abstractmethod
     def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:

@@ -97,9 +97,16 @@ class Ledger(ABC):
         found = self._ask(lambda db: session_rows.find_session(db, session_id))
         return found.row if found else None
 
-    def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
-        """Return sessions whose id begins with an ASCII ``prefix``, the last changed first, at a cost per match."""
-        return self._ask(lambda db: session_rows.list_sessions(db, limit=limit, offset=offset, prefix=prefix))
+    def list_sessions(
+        self, *, limit: int = 100, offset: int = 0, prefix: str = "", holding: bytes = b""
+    ) -> list[SessionRow]:
+        """Return sessions whose id begins with an ASCII ``prefix``, the last changed first, at a cost per match.
+
+        ``holding``: of these only the ones whose settings, as JSON, hold these bytes; the others are not read.
+        """
+        return self._ask(
+            lambda db: session_rows.list_sessions(db, limit=limit, offset=offset, prefix=prefix, holding=holding)
+        )
 
     def measure(self, prefix: str = "") -> int:
         """Return how many bytes of messages the sessions have whose id begins with ``prefix``."""

@@ -87,14 +87,20 @@ def _end_prefix(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "") -> list[SessionRow]:
-    """Return sessions whose id begins with the prefix, the last changed first."""
+def list_sessions(
+    db: Database, *, limit: int, offset: int, prefix: str = "", holding: bytes = b""
+) -> list[SessionRow]:
+    """Return sessions whose id begins with the prefix, the last changed first; those whose settings hold some bytes."""
+    chosen, values = " ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset)
     if prefix:
         # The plus keeps SQLite from scanning all sessions by their time: the index on the id finds these few.
-        sql = f"{SELECT} WHERE id >= ? AND id < ? ORDER BY +updated_at DESC, key DESC LIMIT ? OFFSET ?"
-        rows = db.fetch_all(sql, (prefix, _end_prefix(prefix), limit, offset))
+        chosen = " WHERE id >= ? AND id < ? ORDER BY +updated_at DESC, key DESC LIMIT ? OFFSET ?"
+        values = (prefix, _end_prefix(prefix), *values)
+    if not holding:
+        rows = db.fetch_all(f"{SELECT}{chosen}", values)
     else:
-        rows = db.fetch_all(f"{SELECT} ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset))
+        sql = f"{SELECT} WHERE key IN (SELECT key FROM session{chosen}) AND {db.has_setting} ORDER BY updated_at DESC"
+        rows = db.fetch_all(sql, (*values, holding))
     return [read_stored(db, row).row for row in rows]
 
 
