@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -65,6 +66,43 @@ def test_a_request_that_stops_in_its_body_gets_an_error_and_its_connection_ends(
     heard = say(rig, HEAD + b"content-length: 100000\r\n\r\n" + BODY)
     assert heard.startswith(b"HTTP/1.1 408")
     assert b"connection: close" in heard
+
+
+@pytest.mark.parametrize("key", [b"", b"x-refold-key: %b\r\n"], ids=["a stranger", "a tenant"])
+def test_a_body_that_drips_on_after_its_answer_does_not_hold_the_connection(start, key):
+    rig = start(settings={"client_stall_s": 0.5, "request_s_max": 1.0})
+    made = rig.application.keys.add("alice")[1].encode()
+    head = HEAD + (key % made if key else b"") + b"content-length: 100000\r\n\r\n"
+    host, port = rig.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(head)
+        line.settimeout(0.1)
+        heard, until = b"", time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                line.sendall(b"x")
+                if not (chunk := line.recv(65_536)):
+                    break
+                heard += chunk
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        assert time.monotonic() < until, "it was still open"
+    assert heard.startswith((b"HTTP/1.1 401", b"HTTP/1.1 504"))
+
+
+def test_a_client_that_finishes_its_body_after_the_answer_keeps_its_connection(start):
+    rig = start(settings={"client_stall_s": 1.5})
+    rig.application.keys.add("alice")
+    host, port = rig.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(BODY))
+        assert line.recv(65_536).startswith(b"HTTP/1.1 401")
+        line.sendall(BODY)
+        time.sleep(2)
+        line.sendall(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("is_split", [False, True])

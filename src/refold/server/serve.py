@@ -76,6 +76,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _is_in_head = False
+    _has_rest = False  # The request was answered before the end of its body.
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -102,7 +103,8 @@ class GatewayProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
             return
         if not self._is_in_head:
-            self._stop_timer()
+            if not self._has_rest:
+                self._stop_timer()
             return
         self._head_bytes += len(data)
         if self._head_bytes > HEAD_BYTES_MAX:
@@ -124,8 +126,18 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Handle a complete request, unless it is parsed again."""
+        if self._has_rest:
+            self._has_rest = False
+            self._stop_timer()
         if not self._is_declined():
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of a request that is answered already, but not forever."""
+        super().on_response_complete()
+        self._has_rest = self.cycle.more_body and not self.transport.is_closing()
+        if self._has_rest and self._head_timer is None:
+            self._start_timer()
 
     def _is_declined(self) -> bool:
         return bool(self.parser.should_upgrade()) and not self._should_upgrade()

@@ -87,10 +87,8 @@ def _end_prefix(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def list_sessions(
-    db: Database, *, limit: int, offset: int, prefix: str = "", holding: bytes = b""
-) -> list[SessionRow]:
-    """Return sessions whose id begins with the prefix, the last changed first; those whose settings hold some bytes."""
+def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "", holding: bytes = b"") -> list[SessionRow]:
+    """Return sessions by the beginning of their id, the last changed first; those whose settings hold some bytes."""
     chosen, values = " ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset)
     if prefix:
         # The plus keeps SQLite from scanning all sessions by their time: the index on the id finds these few.
