@@ -89,7 +89,8 @@ def _end_prefix(prefix: str) -> str:
 
 def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "", holding: bytes = b"") -> list[SessionRow]:
     """Return sessions by the beginning of their id, the last changed first; those whose settings hold some bytes."""
-    chosen, values = " ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset)
+    chosen = " ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?"
+    values: tuple[Any, ...] = (limit, offset)
     if prefix:
         # The plus keeps SQLite from scanning all sessions by their time: the index on the id finds these few.
         chosen = " WHERE id >= ? AND id < ? ORDER BY +updated_at DESC, key DESC LIMIT ? OFFSET ?"
