@@ -54,7 +54,8 @@ FORM_STALL_S = 10.0
 WRONG_KEY_S = 0.5
 log = logging.getLogger("refold.web")
 RECONNECT_S = 10.0
-BUILD_S_MAX = 15.0
+# On a busy machine a session of ten thousand messages takes its time; a page that gives up shows nothing.
+BUILD_S_MAX = 60.0
 STOP_S_MAX = 10.0
 _STATIC = Path(__file__).parent / "static"
 # Scripts that our components import.
