@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from refold.conversation import Artifact
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning, find_useful
-from refold.stages.extract.values import classify_word, find_values
+from refold.stages.extract.index import ARTIFACTS_MAX, find_useful
+from refold.stages.extract.values import classify_word, find_meaning, find_values
 from refold.tokens import counter_for
 from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
@@ -103,13 +103,13 @@ def test_the_address_of_an_object_is_not_an_id_and_a_decorator_is_not_a_name() -
 
 def test_a_line_of_code_is_not_a_label_of_the_number_below_it() -> None:
     printed = "else:\n  1572 pass\nport: 8412"
-    noted = {value: find_meaning(Artifact("number", value, "m:1"), printed)[0] for value in ("1572", "8412")}
+    noted = {value: find_meaning("number", value, printed)[0] for value in ("1572", "8412")}
     assert noted == {"1572": "", "8412": "port"}
 
 
 def test_a_statement_does_not_end_inside_a_word() -> None:
     told = "TS1343: The 'import.meta' meta-property is only allowed when the module option is es2020."
-    assert find_meaning(Artifact("id", "TS1343", "m:1"), told) == ("", "")
+    assert find_meaning("id", "TS1343", told) == ("", "")
 
 
 def test_that_a_file_was_read_later_does_not_undo_that_it_was_written() -> None:
@@ -284,5 +284,5 @@ def test_numbers_in_groups_and_codes_are_values(value: str) -> None:
 
 def test_a_line_of_code_states_nothing_about_a_name() -> None:
     text = "    password1 = forms.CharField(\nFACT-028 = port 7028 (tcp)\n"
-    assert find_meaning(Artifact("id", "password1", "m:1"), text) == ("", "")
-    assert find_meaning(Artifact("id", "FACT-028", "m:1"), text) == ("", "port 7028 (tcp)")
+    assert find_meaning("id", "password1", text) == ("", "")
+    assert find_meaning("id", "FACT-028", text) == ("", "port 7028 (tcp)")

@@ -1050,3 +1050,16 @@ def test_a_person_who_remembers_something_sets_no_rule() -> None:
 def test_a_command_that_simply_ended_well_has_no_outcome() -> None:
     text = extract([user("run it"), *step("bash", {"command": "make all"}, "[Command finished with exit code 0]")]).text
     assert "→" not in text
+
+
+def test_what_is_edited_next_is_no_decision() -> None:
+    steps = step("bash", {"command": "make all"}, "3 files built")
+    told = "I'll update the script with the new port. We decided to keep the old default of 30 seconds. It was slow."
+    text = extract([user("Speed it up."), *steps, assistant(told), *steps]).text
+    assert "keep the old default" in section(text, "Findings and decisions")
+    assert "update the script" not in section(text, "Findings and decisions")
+
+
+def test_a_place_in_a_file_is_worth_less_than_a_date() -> None:
+    place, date = "`DataDocumenter` starts at 1909 now.", "The order is from 2022-07-14 and covered."
+    assert weigh_sentence(place, "assistant", is_talk=False) < weigh_sentence(date, "assistant", is_talk=False) / 2

@@ -1,6 +1,6 @@
 """Essentials that a summary left out are added verbatim, where they belong."""
 
-from refold.stages.extract.summary import read_span
+from refold.stages.extract.story import read_span
 from refold.stages.verify import add_missing
 from tests.fold_llm.talk import parse, says
 

@@ -18,7 +18,8 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Artifact
 from refold.patterns import lazy_regex
 from refold.stages.extract.actions import Action, find_actions
-from refold.stages.extract.values import VALUE_CHARS_MAX, Values, read_values
+from refold.stages.extract.layout import shorten_handle
+from refold.stages.extract.values import RANDOM, VALUE_CHARS_MAX, Values, find_meaning, read_values, shape_of
 
 # Limits of what a fold remembers for the next one; its text shows a fraction of that.
 ARTIFACTS_MAX = 3_000
@@ -36,10 +37,6 @@ CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
 # ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
 _ATTRIBUTE = lazy_regex(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
 _STEM = lazy_regex(r"[./_:\\-]+")
-_HEX = lazy_regex(r"[0-9a-f]+")
-_DIGITS = lazy_regex(r"\d+")
-# A word, a sign, and letters among digits: bkg_k1hecyw115.
-_RANDOM = lazy_regex(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
 _RUN = lazy_regex(r"[A-Za-z0-9_$#@~%./\\:+-]+")
 
 
@@ -102,22 +99,12 @@ def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, l
     """Return ids of one shape in one output that nobody has used since, by the one that is named as their example."""
     crowds: dict[tuple[str, str], list[str]] = {}
     for value, seen in met.items():
-        is_one_of_many = seen.sort in CROWDED or _RANDOM.fullmatch(value)
+        is_one_of_many = seen.sort in CROWDED or RANDOM.fullmatch(value)
         if is_one_of_many and not seen.is_spoken and value not in notes:
             crowds.setdefault((seen.handle, shape_of(value)), []).append(value)
     # What is a crowd in one output is one in others, too.
     shapes = {shape for (_, shape), members in crowds.items() if len(members) >= CROWD_MIN}
     return {members[0]: members for (_, shape), members in crowds.items() if shape in shapes and len(members) > 1}
-
-
-def shape_of(value: str) -> str:
-    """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
-    if len(value) >= 6 and _HEX.fullmatch(value):
-        return f"{len(value)} hex digits"
-    random = _RANDOM.fullmatch(value)
-    if random:
-        return f"{random[1]}{len(random[2])} signs"
-    return _DIGITS.sub(lambda run: "#" * len(run[0]), value)
 
 
 def rank(artifacts: Iterable[Artifact]) -> list[Artifact]:
@@ -241,7 +228,6 @@ BARE_PART = 0.4
 # So many values of one label are listed, and so many places of values that are written as one.
 LISTED_MAX = 8
 PLACES_MAX = 3
-HANDLE_DIGITS = 6
 # Chinese and English names of the sorts, in the order of their lines.
 SORT_NAMES: dict[str, tuple[str, str]] = {
     "file": ("files", "文件"),
@@ -264,26 +250,12 @@ _NOTES: dict[str, tuple[str, str]] = {
     "written": ("written", "已写"),
     "deleted": ("deleted", "已删"),
 }
-# Values that mean nothing without their label.
-_MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
 # Names of things; of these a record lists a few.
 _NAMED = frozenset(("identifier", "name", "flag", "file"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
 # One word of code or of a quotation, an option, signs: `yield`, "Run", `-rA`, `./.a`.
 _NO_NAME = lazy_regex(r"-*[A-Za-z]+[:.!?]?|[\W_]*\w?[\W_]*")
-_LABEL = lazy_regex(
-    # On one line: "else:" is no label of the line number below it.
-    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
-    r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
-    r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
-)
-# "Its phone": whose it is was said before.
-_PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
-# A call is a line of code, no statement: ``password1 = forms.CharField(``.
-_STATED = lazy_regex(
-    r"\s{0,2}(?:=|: )\s{0,2}(?![^\n]{0,50}\w\()([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +303,7 @@ def find_useful(artifacts: Iterable[Artifact], count: Count, read: Read, seen: s
             continue
         if artifact.sort == "name" and _NO_NAME.fullmatch(artifact.value):
             continue
-        label, statement = find_meaning(artifact, read(artifact.handle))
+        label, statement = find_meaning(artifact.sort, artifact.value, read(artifact.handle))
         if artifact.sort not in _BARE or label or statement:
             line_cost = count(f"{artifact.value} = {statement}\n") if statement else 0
             useful.append(Meant(artifact, count(f" {artifact.value},"), label, statement, line_cost))
@@ -451,23 +423,6 @@ def _write_sorts(chosen: Sequence[Artifact], zh: bool) -> list[str]:
     return lines
 
 
-def find_meaning(artifact: Artifact, text: str) -> tuple[str, str]:
-    """Return what a text says a value is: the key or label before it, or what is stated about it after it.
-
-    Names of code and files say themselves what they are.
-    """
-    if artifact.sort not in _MEANT or not text:
-        return "", ""
-    at = text.find(artifact.value)
-    if at < 0:
-        return "", ""
-    stop = at + len(artifact.value)
-    if artifact.sort == "id" and (stated := _STATED.match(text, stop, stop + 80)):
-        return "", stated[1].strip()
-    before = _LABEL.search(text[max(0, at - 48) : at])
-    return (_PRONOUN_ZH.sub("", next(filter(None, before.groups())).strip()), "") if before else ("", "")
-
-
 def _write_crowd(crowd: Sequence[Artifact], zh: bool) -> str:
     """Write values of one shape as one line: how many, one of them, and where they are."""
     first, many = crowd[0], sum(one.alike for one in crowd)
@@ -487,9 +442,3 @@ def _list_some(values: Sequence[str], zh: bool) -> str:
 
 def _write_value(artifact: Artifact, zh: bool) -> str:
     return f"{artifact.value} ({_NOTES[artifact.note][zh]})" if artifact.note in _NOTES else artifact.value
-
-
-def shorten_handle(handle: str) -> str:
-    """Return a handle as short as the index writes it: a prefix that lookup still finds."""
-    head, dot, part = handle.partition(".")
-    return f"{head[: 2 + HANDLE_DIGITS]}{dot}{part}"

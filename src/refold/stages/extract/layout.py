@@ -27,6 +27,8 @@ SMALL_TOKENS = 400
 # The full frame takes about 75 tokens: a record of fewer than this many has one short line in its place.
 FRAME_TOKENS_MIN = 700
 
+# Digits of a handle in a record: as few as lookup still finds.
+HANDLE_DIGITS = 6
 _MARK = lazy_regex(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
     "en": (
@@ -178,6 +180,9 @@ HEADING_TOKENS = 6
 _MISSES_MAX = 60
 # Signs after which a sentence goes on.
 _PAUSES = "，、；,;"
+# A shorter quotation may be a name.
+QUOTED_CHARS_MIN = 40
+_QUOTE = lazy_regex('["“”「」]')
 _HAN = lazy_regex(r"[\u3400-\u9fff]")
 _FIGURES = lazy_regex(r"\bm:[0-9a-f]{6}(?:\.\d{1,4})?|\d+")
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
@@ -253,6 +258,35 @@ def cut_line(line: str, most: int) -> str:
     if space < 0 and not line.isascii():
         space = max(line.rfind(pause, most // 3, most + 1) for pause in _PAUSES)
     return f"{line[:space].rstrip(f' :{_PAUSES}')}…" if space > 0 else f"{line[:most]} …"
+
+
+def leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
+    """Leave out words that another record or a message in view has, or that mostly quote one."""
+    view = SeenText(seen)
+    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, view)]
+
+
+class SeenText:
+    """What is in view, on one line, with its words."""
+
+    def __init__(self, seen: str) -> None:
+        # Issue trackers put spaces of no width into names.
+        words = seen.replace("\u200b", "").split()
+        self._flat = " ".join(words)
+        self._words = frozenset(words)
+
+    def __contains__(self, text: str) -> bool:
+        # Most texts have a word that the view has not: looking that up is faster than searching the whole view.
+        return self._words.issuperset(text.split()[1:-1]) and text in self._flat
+
+
+def _repeats(text: str, view: SeenText) -> bool:
+    """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
+    if text in view:
+        return True
+    quoted = max(_QUOTE.split(text), key=len).strip(" .…")
+    is_long = len(quoted) >= QUOTED_CHARS_MIN and 2 * len(quoted) > len(text)
+    return is_long and quoted != text and quoted in view
 
 
 def choose_lines(
@@ -359,3 +393,9 @@ def _join_sentences(lines: Sequence[Line]) -> list[str]:
 def _mark_cut(line: str) -> str:
     """Return a line that ends in the middle of a sentence with the mark of a cut in the place of its comma."""
     return f"{line.rstrip(_PAUSES)}…" if line[-1:] in _PAUSES and line[1:3] == "> " else line
+
+
+def shorten_handle(handle: str) -> str:
+    """Return a handle as short as the index writes it: a prefix that lookup still finds."""
+    head, dot, part = handle.partition(".")
+    return f"{head[: 2 + HANDLE_DIGITS]}{dot}{part}"

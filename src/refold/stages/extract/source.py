@@ -13,8 +13,8 @@ from refold.conversation.message import Message, Role, is_user_turn, read_as_res
 from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
-from refold.stages.extract.story import Span
-from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
+from refold.stages.extract.story import Span, read_span
+from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, write_extract
 from refold.stages.stage import Goal, covered_messages, earlier_folds, items_of, name_place
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.conversation.reason import Language
 from refold.stages.extract.actions import Action, first_line
-from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import COST_POWER, Line, Topic, cut_line, neutralise
+from refold.stages.extract.layout import COST_POWER, Line, Topic, cut_line, neutralise, shorten_handle
 
 COMMAND_CHARS = 110
 OUTCOME_CHARS, OUTCOME_CHARS_OF_MANY = 110, 36

@@ -17,16 +17,25 @@ from typing import NamedTuple
 
 from refold.conversation.message import Message
 from refold.conversation.reason import Language
-from refold.conversation.view import Fact
+from refold.conversation.view import Fact, FoldRecord
 from refold.memo import Memo
 from refold.patterns import lazy_regex
 from refold.stages.extract import words
-from refold.stages.extract.actions import Action, first_line
-from refold.stages.extract.facts import classify_sentence
-from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import Line, Topic, cut_line, neutralise
+from refold.stages.extract.actions import Action, find_actions, first_line
+from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
+from refold.stages.extract.layout import Line, Topic, cut_line, neutralise, shorten_handle
 from refold.stages.extract.steps import tell_files, tell_steps
-from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_intent, shorten, split_sentences
+from refold.stages.extract.words import (
+    SCAN_CHARS,
+    Saying,
+    find_pending,
+    find_rules,
+    find_sayings,
+    is_announcement,
+    is_intent,
+    shorten,
+    split_sentences,
+)
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
@@ -72,7 +81,9 @@ _LEANS = lazy_regex(
 LEANING_WORDS_MIN = 3
 # A cause, a decision or a failure is worth telling wherever it is.
 TELLING_BONUS = 0.7
-_AT_LINE = lazy_regex(r"\blines? (?:\d|numbers?\b)", re.I)
+_AT_LINE = lazy_regex(
+    r"\blines? (?:\d|numbers?\b)|\b(?:is|are|starts?|begins?|ends?|defined) at \d{3,5}\b(?![-:.%]\d| ?%)", re.I
+)
 _NAMED = lazy_regex(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
 
 
@@ -102,6 +113,33 @@ class Span:
     def is_talk(self) -> bool:
         """True if hardly anything was done: then the words of both sides are one thread."""
         return not self.actions or len(self.actions) * 4 < len(self.replies)
+
+
+def read_span(
+    whole: Sequence[Message],
+    fresh: Sequence[Message],
+    previous: Sequence[FoldRecord],
+    language: Language,
+    *,
+    is_answered: bool = False,
+) -> Span:
+    """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
+    asks = find_sayings(whole, "user")
+    replies = find_sayings(whole, "assistant")
+    new = {message.id for message in fresh}
+    said = sorted((one for one in (*asks, *replies) if whole[one.at].id in new), key=lambda one: one.at)
+    carried = [fact for fold in previous for fact in fold.facts]
+    return Span(
+        messages=whole,
+        asks=asks,
+        replies=replies,
+        rules=find_rules(asks),
+        pending=find_pending(whole, asks),
+        actions=find_actions(whole),
+        facts=merge_facts(carried, find_facts(said)),
+        language=language,
+        is_answered=is_answered,
+    )
 
 
 def tell_story(span: Span) -> list[Line]:
@@ -270,9 +308,10 @@ def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
         return "open"
     if words.finds(words.STORY_GUESS, sentence):
         return "happened"
-    if words.finds(words.STORY_CAUSE, sentence) or words.finds(words.STORY_DECIDES, sentence):
+    if words.finds(words.STORY_CAUSE, sentence):
         return "found"
-    return "happened"
+    is_decision = words.finds(words.STORY_DECIDES, sentence) and not words.STORY_EDITS.match(sentence)
+    return "found" if is_decision else "happened"
 
 
 def _find_sentences(saying: Saying) -> list[str]:

@@ -7,16 +7,14 @@ stands in the frame.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Language
-from refold.conversation.view import Artifact, Fact, FoldRecord
-from refold.stages.extract.actions import find_actions, first_line
-from refold.stages.extract.facts import find_facts, merge_facts
+from refold.conversation.view import Artifact, FoldRecord
+from refold.stages.extract.actions import first_line
 from refold.stages.extract.index import (
     READ_KINDS,
     Meant,
@@ -34,6 +32,7 @@ from refold.stages.extract.layout import (
     choose_leads,
     choose_lines,
     close_frame,
+    leave_seen,
     neutralise,
     open_frame,
     wrap_prefix,
@@ -42,8 +41,8 @@ from refold.stages.extract.layout import (
 )
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.steps import expand_alike
-from refold.stages.extract.story import Span, quote, read_saying, tell_story
-from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
+from refold.stages.extract.story import Span, quote, read_saying, read_span, tell_story
+from refold.stages.extract.words import is_polite, shorten_words
 from refold.stages.stage import check_nothing
 
 Count = Callable[[str], int]
@@ -72,9 +71,6 @@ KEY_POINT_CHARS = 160
 SHORT_LINES_MAX = 5
 SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
-# A shorter quotation may be a name.
-QUOTED_CHARS_MIN = 40
-_QUOTE = re.compile('["“”「」]')
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
 
@@ -178,7 +174,7 @@ def write_extract(
     wish = read_wish(options.instructions)
     values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
     is_told = words is None and options.style != "truncated"
-    lines = steer_lines(_leave_seen(tell_story(span), seen), wish) if is_told else []
+    lines = steer_lines(leave_seen(tell_story(span), seen), wish) if is_told else []
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
         options.check()
@@ -192,62 +188,6 @@ def write_extract(
             break
         room -= max(size - options.tokens_max, room // 10, 1)
     return Extract(replace(fold, summary=body), text)
-
-
-def _leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
-    """Leave out words that another record or a message in view has, or that mostly quote one."""
-    view = SeenText(seen)
-    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, view)]
-
-
-class SeenText:
-    """What is in view, on one line, with its words."""
-
-    def __init__(self, seen: str) -> None:
-        # Issue trackers put spaces of no width into names.
-        words = seen.replace("\u200b", "").split()
-        self._flat = " ".join(words)
-        self._words = frozenset(words)
-
-    def __contains__(self, text: str) -> bool:
-        # Most texts have a word that the view has not: looking that up is faster than searching the whole view.
-        return self._words.issuperset(text.split()[1:-1]) and text in self._flat
-
-
-def _repeats(text: str, view: SeenText) -> bool:
-    """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
-    if text in view:
-        return True
-    quoted = max(_QUOTE.split(text), key=len).strip(" .…")
-    is_long = len(quoted) >= QUOTED_CHARS_MIN and 2 * len(quoted) > len(text)
-    return is_long and quoted != text and quoted in view
-
-
-def read_span(
-    whole: Sequence[Message],
-    fresh: Sequence[Message],
-    previous: Sequence[FoldRecord],
-    language: Language,
-    *,
-    is_answered: bool = False,
-) -> Span:
-    """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
-    asks = find_sayings(whole, "user")
-    replies = find_sayings(whole, "assistant")
-    new = {message.id for message in fresh}
-    said = sorted((one for one in (*asks, *replies) if whole[one.at].id in new), key=lambda one: one.at)
-    carried: list[Fact] = [fact for fold in previous for fact in fold.facts]
-    return Span(
-        messages=whole,
-        asks=asks,
-        replies=replies,
-        rules=find_rules(asks),
-        pending=find_pending(whole, asks),
-        actions=find_actions(whole),
-        facts=merge_facts(carried, find_facts(said)),
-        language=language,
-        is_answered=is_answered,
-    )
 
 
 def read_ahead(messages: Sequence[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Exact values: paths, ids, numbers, dates, names that a later step must spell letter for letter.
+"""Exact values: paths, ids, numbers, dates, names that a later step must spell letter for letter, and their meaning.
 
 Text is cut into words by one linear pattern and each different word is classified once, so a line of a megabyte
 costs no more than many short ones. Nothing here invents or changes a value: each is a substring of its text.
@@ -270,3 +270,52 @@ def clip_text(text: str) -> str:
     if len(text) <= HEAD_CHARS + TAIL_CHARS:
         return text
     return f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
+
+
+_HEX_DIGITS = lazy_regex(r"[0-9a-f]+")
+_DIGITS = lazy_regex(r"\d+")
+# A word, a sign, and letters among digits: bkg_k1hecyw115.
+RANDOM = lazy_regex(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
+
+
+def shape_of(value: str) -> str:
+    """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
+    if len(value) >= 6 and _HEX_DIGITS.fullmatch(value):
+        return f"{len(value)} hex digits"
+    random = RANDOM.fullmatch(value)
+    if random:
+        return f"{random[1]}{len(random[2])} signs"
+    return _DIGITS.sub(lambda run: "#" * len(run[0]), value)
+
+
+# Values that mean nothing without their label.
+_MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
+_LABEL = lazy_regex(
+    # On one line: "else:" is no label of the line number below it.
+    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
+    r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
+    r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
+)
+# "Its phone": whose it is was said before.
+_PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
+# A call is a line of code, no statement: ``password1 = forms.CharField(``.
+_STATED = lazy_regex(
+    r"\s{0,2}(?:=|: )\s{0,2}(?![^\n]{0,50}\w\()([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))"
+)
+
+
+def find_meaning(sort: str, value: str, text: str) -> tuple[str, str]:
+    """Return what a text says a value is: the key or label before it, or what is stated about it after it.
+
+    Names of code and files say themselves what they are.
+    """
+    if sort not in _MEANT or not text:
+        return "", ""
+    at = text.find(value)
+    if at < 0:
+        return "", ""
+    stop = at + len(value)
+    if sort == "id" and (stated := _STATED.match(text, stop, stop + 80)):
+        return "", stated[1].strip()
+    before = _LABEL.search(text[max(0, at - 48) : at])
+    return (_PRONOUN_ZH.sub("", next(filter(None, before.groups())).strip()), "") if before else ("", "")

@@ -278,6 +278,13 @@ STORY_OPEN: CuePair = (
         r"[在要需]等|等\S{1,8}(?:确认|回复|审批|答复|决定)|需要(?:你|您|他|她)\S{0,3}(?:决定|确认|定)",
     ),
 )
+# A sentence that says which edit comes next decides nothing.
+STORY_EDITS = lazy_regex(
+    r"(?:(?:okay|ok|so|now|then|next|first|and)[,!.]? )*(?:I'll|I will|I need to|I should|let's|let me|I'm going to) "
+    r"(?:now |also |then |just |first )*(?:update|add|insert|delete|rewrite|write|create|edit|"
+    r"modify the (?:script|file|test)|remove the (?:script|file|test|print|debug)|use `?(?:sed|cat|awk|python|ed)\b)",
+    re.I,
+)
 # A possibility is not a fact.
 STORY_GUESS: CuePair = (
     any_word(
