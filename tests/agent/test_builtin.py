@@ -227,7 +227,8 @@ def test_a_workspace_may_itself_be_behind_a_link(folder: Path) -> None:
 
 
 async def test_a_command_sees_no_key_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "REFOLD_OPENAI_KEY", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN"):
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "REFOLD_OPENAI_KEY", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN", "LC_TOKEN")
+    for name in keys:
         monkeypatch.setenv(name, "sk-secret-1")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     said = await run(folder, "env")

@@ -203,7 +203,9 @@ _DRAIN_S = 2.0
 ALLOWED = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "VIRTUAL_ENV"),
-        *("LANG", "LANGUAGE", "TZ"),
+        *("LANG", "LANGUAGE", "TZ", "LC_ALL"),
+        # Not everything that begins with LC_: SSH passes such names on, so people hide tokens behind them.
+        *("LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME"),
         *("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP"),
     )
 )
@@ -308,7 +310,7 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
         process = await asyncio.create_subprocess_shell(
             command,
             cwd=folder,
-            env={name: text for name, text in own if name in ALLOWED or name.startswith("LC_")},
+            env={name: text for name, text in own if name in ALLOWED},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=theirs,
             stderr=asyncio.subprocess.STDOUT,
