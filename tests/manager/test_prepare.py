@@ -352,3 +352,20 @@ def test_a_caller_that_hands_in_many_messages_at_once_keeps_what_the_user_asked_
     seen = json.dumps(prepared.messages, ensure_ascii=False)
     wanted = ("up to 7 attempts", "first delay 30 s", "CN-77", "we do not re-issue invoices", "E4220", "run the linter")
     assert [words for words in wanted if words not in seen] == []
+
+
+def test_a_chat_of_like_answers_keeps_each_of_them_and_as_many_messages_as_the_target_allows(tmp_path: Path) -> None:
+    with open_manager(tmp_path, CompressionConfig(window=24_000, reserve=3_000, economic=False)) as manager:
+        target, sizes = 8_400, [0]  # Two fifths of the room.
+        for turn in range(40):
+            filler = " ".join(f"w{turn}x{at}" for at in range(200))
+            manager.append("s1", [{"role": "user", "content": f"Question {turn}: look at file_{turn}.py. {filler}"}])
+            prepared = manager.prepare_context_sync("s1", model="gpt-4o")
+            sizes.append(prepared.total_tokens)
+            if sizes[-1] < sizes[-2]:
+                break
+            answer = f"Answer {turn}: file_{turn}.py is fine. {filler}"
+            manager.append("s1", [{"role": "assistant", "content": answer}])
+        text = "\n".join(str(one["content"]) for one in prepared.messages)
+        assert [at for at in range(turn) if f"file_{at}.py is fine" not in text] == []
+        assert target * 0.8 < sizes[-1] <= target

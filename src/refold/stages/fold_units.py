@@ -420,7 +420,19 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
         kept.add(unit.start)
         gone -= size
         left -= size
+    if not goal.force and not _has_tools(view):
+        kept -= _find_split(view, newest, kept)
     return UnitChoice(_without_empty([[unit for unit in run if unit.start not in kept] for run in runs]), room)
+
+
+def _find_split(view: View, newest: Sequence[Unit], kept: set[int]) -> set[int]:
+    """Return the oldest kept unit of a chat if it answers a message that is folded: a record ends with the answer."""
+    oldest = max((at for at, unit in enumerate(newest) if unit.start in kept), default=-1)
+    if oldest < 1 or oldest + 1 == len(newest):
+        return set()
+    answer, asked = newest[oldest], newest[oldest + 1]
+    is_split = view.items[answer.start].role == "assistant" and view.items[asked.stop - 1].role == "user"
+    return {answer.start} if is_split and asked.stop == answer.start else set()
 
 
 def _can_shorten(view: View, unit: Unit, free: int, target: int) -> bool:

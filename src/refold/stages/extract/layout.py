@@ -309,10 +309,13 @@ def choose_lines(
         before, age, at, line, cost = heapq.heappop(waiting)
         if -before < PRICE_MIN:
             break
-        fresh = _fresh_share(line, known, taken, shapes)
+        fresh = _fresh_share(line, known, taken)
         if not fresh:
             continue
-        now = -_price(line.worth * fresh, cost)
+        price = _price(line.worth * fresh, cost)
+        # Other lines come before the tenth that differs in its figures alone; it is left out only if there is no room.
+        again = max(SHAPE_SHARE_MIN, 1 / (1 + shapes[_shape(line.text)] / SHAPES_FEW))
+        now = -min(price, max(PRICE_MIN, price * again))
         if now > before * 0.999 and waiting and now > waiting[0][0]:
             heapq.heappush(waiting, (now, age, at, line, cost))
             continue
@@ -331,16 +334,15 @@ def _price(worth: float, cost: int) -> float:
     return float(worth / max(COST_MIN, cost) ** COST_POWER)
 
 
-def _fresh_share(line: Line, known: set[str], taken: Counter[float], shapes: Counter[str]) -> float:
+def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
     """Return how much of a line's worth is left beside what was chosen already."""
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
     if new < KNOWN_SHARE and line.topic not in ("rule", "open", "changed"):
         # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
-        # states the same of another thing, such as the port of the next service. The tenth of them says little.
+        # states the same of another thing, such as the port of the next service.
         has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)
-        share = max(SHAPE_SHARE_MIN, 1 / (1 + shapes[_shape(line.text)] / SHAPES_FEW))
-        return 0.5 * share if not line.who or has_figure else 0.0
+        return 0.5 if not line.who or has_figure else 0.0
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
 
