@@ -128,6 +128,26 @@ async def test_a_provider_that_names_no_limit_still_teaches_us_one(tmp_path: Pat
     assert pick(events, WindowLowered)[-1].window_after < 10_000
 
 
+async def test_a_stated_limit_above_the_refused_size_does_not_end_the_recovery(tmp_path: Path) -> None:
+    output_tokens, window = 5_000, 16_000
+
+    def answer(request: RecordedRequest) -> Any:
+        is_over = count_input(request.wire, request.json) + output_tokens > window
+        said = f"This model's maximum context length is {window} tokens. However, you requested more."
+        return fail(400, said) if is_over else say("fine")
+
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    with ScriptedProvider(answer) as provider, make_manager(tmp_path, window=WINDOW, economic=False) as manager:
+        found = " ".join(f"word{at} is here," for at in range(2_000))
+        history = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        history.append({"role": "tool", "tool_call_id": "c1", "content": found})
+        manager.append("s", [{"role": "user", "content": "Read."}, *history], format="openai-chat")
+        events = await run_all(make_agent(provider, manager), "And now?")
+    assert pick(events, Finished)[0].text == "fine"
+    assert [one.window_after < window for one in pick(events, WindowLowered)] == [True]
+    assert len(provider.requests) == 2
+
+
 async def test_automatic_compression_switched_off_does_not_stop_recovery(tmp_path: Path) -> None:
     with (
         ScriptedProvider("fine", window=WINDOW // 3) as provider,

@@ -295,6 +295,15 @@ def test_a_refusal_that_states_no_limit_lowers_the_window_for_good(tmp_path: Pat
         assert reopened.session("s1", model="gpt-4o").prepare(history).total_tokens <= 0.7 * refused
 
 
+def test_a_refusal_never_makes_a_window_larger(tmp_path: Path) -> None:
+    with ContextCompressionManager(CompressionConfig(window=400, reserve=200), tmp_path) as manager:
+        session = manager.session("s1", model="gpt-4o")
+        session.prepare([{"role": "user", "content": "Hello."}])
+        for _ in range(3):
+            assert session.refuse(ContextOverflow("this is too long"))
+            assert manager.status("s1").window <= 400
+
+
 def test_after_a_refusal_the_reserve_fits_the_smaller_window(tmp_path: Path) -> None:
     history: list[Any] = [{"role": "user", "content": "Read every sensor."}]
     for n in range(30):

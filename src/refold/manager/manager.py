@@ -247,19 +247,23 @@ class ContextCompressionManager:
     def refuse(self, session_id: str, overflow: ContextOverflow) -> LoweredWindow | None:
         """Record that a provider refused the last context as too long; return the window that applies from now on.
 
-        It is the one that the refusal states, or a part of the refused size; it is stored with the session, so that
-        every face uses it. The next request is compressed. None if the refusal only quotes the request.
+        It is the one that the refusal states. If none is stated, or the refused context fits it by our count, it is a
+        part of the refused size. It is stored with the session, so that every face uses it. The next request is
+        compressed. None if the refusal only quotes the request, or the window cannot become smaller.
         """
         self.observe_usage(session_id, 0, is_overflow=True)
         if overflow.is_quoted:
             return None
         now, stated = self.status(session_id), overflow.tokens_max
-        reserve = now.window - now.hard
-        if stated is not None and WINDOW_MIN <= stated < now.window:
-            window, reserve, why = stated, min(reserve, stated // 4), because.WINDOW_STATED(tokens=stated)
-        else:
-            window = max(WINDOW_MIN, int(now.tokens * REFUSED_SHARE)) + reserve
+        window, reserve = now.window, now.window - now.hard
+        if stated is not None and WINDOW_MIN <= stated < window:
+            window, reserve = stated, min(reserve, stated // 4)
+        why = because.WINDOW_STATED(tokens=window)
+        if window == now.window or now.tokens <= window - reserve:
+            window = min(max(WINDOW_MIN, int(now.tokens * REFUSED_SHARE)) + reserve, window)
             why = because.WINDOW_REJECTED(tokens=now.tokens)
+        if window == now.window:
+            return None
         self.set_window(session_id, now.model, window, reserve)
         return LoweredWindow(now.model, now.window, window, why)
 
