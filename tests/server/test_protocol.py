@@ -105,6 +105,22 @@ def test_a_client_that_finishes_its_body_after_the_answer_keeps_its_connection(s
         assert line.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
+def test_a_body_that_comes_slowly_behind_another_request_is_waited_for(start):
+    rig = start(settings={"client_stall_s": 1.5})
+    host, port = rig.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        first = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+        line.sendall(first + HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(BODY))
+        size = len(BODY) // 10 + 1
+        for at in range(0, len(BODY), size):
+            line.sendall(BODY[at : at + size])
+            time.sleep(0.25)
+        heard = b""
+        while chunk := line.recv(65_536):
+            heard += chunk
+    assert heard.count(b"HTTP/1.1 200") == 2
+
+
 @pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("connection", [b"Upgrade, HTTP2-Settings", b"Upgrade", b"close, Upgrade"])
 def test_a_client_that_offers_http2_in_the_clear_is_served_with_its_body(start, connection, is_split):

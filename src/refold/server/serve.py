@@ -135,7 +135,8 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the rest of a request that is answered already, but not forever."""
         super().on_response_complete()
-        self._has_rest = self.cycle.more_body and not self.transport.is_closing()
+        is_answered = self.cycle.response_complete  # False if it is the next request, which came before this answer.
+        self._has_rest = is_answered and self.cycle.more_body and not self.transport.is_closing()
         if self._has_rest and self._head_timer is None:
             self._start_timer()
 
