@@ -14,7 +14,8 @@ import httpx2
 import pytest
 
 from refold.cli.serve import make_application
-from refold.errors import ConfigError
+from refold.errors import ConfigError, find_sentence
+from refold.sentences import translate
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
 from tests.cli.running import Shell
@@ -116,6 +117,7 @@ def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_p
         ("openai_upstream: https://user:pw@x/v1", "bare address"),
         ("compress: perhaps", "give on or off"),
         ("port: yes", "give a number"),
+        ("shutdown_s: yes", "refold.yaml:2: gateway.shutdown_s is True; give a number"),
         ("tenant_paths: /admin", "a path begins with /v1/"),
     ],
 )
@@ -127,6 +129,16 @@ def test_a_wrong_setting_is_reported_with_its_place_and_never_with_a_secret(tmp_
     assert told in str(error.value)
     assert "sk-secret" not in str(error.value)
     assert "pw@" not in str(error.value)
+
+
+def test_advice_about_a_setting_is_translated_and_a_plain_off_is_taken(tmp_path, empty_home):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "refold.yaml").write_text("gateway:\n  port: yes\n")
+    with pytest.raises(ConfigError) as error:
+        load_settings(tmp_path)
+    assert translate(find_sentence(error.value), "zh").endswith("gateway.port 是 True；请给出数字")
+    (tmp_path / "refold.yaml").write_text("gateway:\n  summaries: off\n")
+    assert load_settings(tmp_path).summaries == "off"
 
 
 @pytest.mark.parametrize(

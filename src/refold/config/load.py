@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticKnownError
 
 from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
 from refold.config.schema import CompressionConfig, advise, read_layer
@@ -285,11 +286,12 @@ def _join_text(value: object) -> object:
 
 def _refuse_switch(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("give a number")
+        raise PydanticKnownError("float_type")
     return value
 
 
 Text = Annotated[str, BeforeValidator(_join_text)]
+Number = Annotated[float, BeforeValidator(_refuse_switch)]
 Whole = Annotated[int, BeforeValidator(_refuse_switch)]
 
 

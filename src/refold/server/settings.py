@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from refold.config import CompressionConfig
-from refold.config.load import CommandBlock, Text, Whole, read_block
+from refold.config.load import CommandBlock, Number, Text, Whole, read_block
 from refold.config.schema import block_of
 from refold.errors import ConfigError
 from refold.ledger.records import SessionRow
@@ -64,6 +64,11 @@ def _split_paths(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
+def _read_off(value: object) -> object:
+    """Return ``off`` for False: YAML reads a plain off as a switch."""
+    return "off" if value is False else value
+
+
 def _read_otel(value: object) -> str:
     """Return ``on``, ``off`` or an address."""
     text = str(value).strip()
@@ -74,7 +79,7 @@ def _read_otel(value: object) -> str:
 
 Upstream = Annotated[Text, AfterValidator(lambda url, info: check_upstream(info.field_name, url))]
 Limit = Annotated[Whole, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[Number, Field(gt=0)]
 
 
 class GatewaySettings(CommandBlock):
@@ -100,7 +105,7 @@ class GatewaySettings(CommandBlock):
     arrival: bool = False
     recall_tool: bool = False
     cache_marks: Literal["client", "auto"] = "client"
-    summaries: Literal["own", "client", "off"] = "own"
+    summaries: Annotated[Literal["own", "client", "off"], BeforeValidator(_read_off)] = "own"
     body_bytes_max: Limit = 32_000_000
     requests_max: Limit = 1_000
     tenant_requests_max: Limit = 200
