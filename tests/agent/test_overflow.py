@@ -148,6 +148,21 @@ async def test_a_stated_limit_above_the_refused_size_does_not_end_the_recovery(t
     assert len(provider.requests) == 2
 
 
+async def test_a_provider_that_refuses_everything_for_a_while_leaves_the_session_usable(tmp_path: Path) -> None:
+    script = [fail(413, "Request Entity Too Large")] * 12
+    with (
+        ScriptedProvider(lambda _: script.pop() if script else say("fine")) as provider,
+        make_manager(tmp_path, window=WINDOW, economic=False) as manager,
+    ):
+        manager.append("s", write_history("openai-chat"), format="openai-chat")
+        agent = make_agent(provider, manager)
+        for _ in range(12):
+            if script:
+                with pytest.raises(ContextOverflow):
+                    await run_all(agent, "And now?")
+        assert pick(await run_all(agent, "And now?"), Finished)[0].text == "fine"
+
+
 async def test_automatic_compression_switched_off_does_not_stop_recovery(tmp_path: Path) -> None:
     with (
         ScriptedProvider("fine", window=WINDOW // 3) as provider,

@@ -51,6 +51,9 @@ EXPAND_CHARS_MAX = 1_000_000
 # If a refusal states no limit, this share of the refused size is the next limit.
 REFUSED_SHARE = 0.7
 WINDOW_MIN = 256
+# A limit that nobody stated leaves this many tokens beside system prompt and tools: a provider that refuses everything
+# for a while must not leave a session without room for any request.
+ROOM_MIN = 1_000
 
 
 @frozen
@@ -260,7 +263,8 @@ class ContextCompressionManager:
             window, reserve = stated, min(reserve, stated // 4)
         why = because.WINDOW_STATED(tokens=window)
         if window == now.window or now.tokens <= window - reserve:
-            window = min(max(WINDOW_MIN, int(now.tokens * REFUSED_SHARE)) + reserve, window)
+            least = now.system_tokens + now.tools_tokens + ROOM_MIN
+            window = min(max(least, int(now.tokens * REFUSED_SHARE)) + reserve, window)
             why = because.WINDOW_REJECTED(tokens=now.tokens)
         if window == now.window:
             return None
