@@ -11,7 +11,7 @@ from refold.errors import ConfigError
 from refold.llm.choose import GATEWAY
 from refold.manager import ContextCompressionManager
 from refold.server.app import Application
-from refold.server.auth import KeyRing, hash_key
+from refold.server.auth import KeyRing, belongs_to, find_tenant, hash_key
 from refold.server.monitoring import JsonLines
 from refold.server.serve import check_binding
 from refold.server.settings import GatewaySettings
@@ -334,3 +334,12 @@ def test_an_imported_session_that_claims_another_tenant_is_not_continued_by_that
     assert "mallory" not in answer.headers["x-refold-session"]
     seen = rig.http.get("/api/sessions/copy/originals", headers={"x-refold-key": mallory}).text
     assert "plum" not in seen
+
+
+@pytest.mark.parametrize(
+    ("session_id", "tenant"),
+    [("@a/x", "a"), ("@a/x/y", "a"), ("@a", ""), ("@", ""), ("@/x", ""), ("x", ""), ("a/x", "")],
+)
+def test_the_tenant_of_a_session_is_the_one_that_may_see_it(session_id, tenant):
+    assert find_tenant(session_id) == tenant
+    assert belongs_to("a", session_id) == (tenant == "a")

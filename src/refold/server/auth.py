@@ -71,7 +71,8 @@ def name_session(tenant: str, session_id: str) -> str:
 
 def find_tenant(session_id: str) -> str:
     """Return the tenant that a session belongs to by its id; empty for the operator. Imported settings may lie."""
-    return session_id[1:].partition("/")[0] if session_id.startswith(TENANT_MARK) else ""
+    tenant, mark, _ = session_id.removeprefix(TENANT_MARK).partition("/")
+    return tenant if mark and session_id.startswith(TENANT_MARK) else ""
 
 
 def belongs_to(tenant: str, session_id: str) -> bool:

@@ -31,7 +31,7 @@ from refold.llm.openai import NAME as LOCAL_NAME
 from refold.llm.openai import LocalModel, find_local_model
 from refold.manager import ContextCompressionManager
 from refold.server.api.interface import show_error
-from refold.server.auth import TENANT_MARK
+from refold.server.auth import find_tenant
 from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
@@ -276,7 +276,7 @@ class ChatRoom:
         except asyncio.CancelledError:
             self.live.note = ("chat.stopped", {})
         except RefoldError as error:
-            tenant = self.session_id[1:].partition("/")[0] if self.session_id.startswith(TENANT_MARK) else ""
+            tenant = find_tenant(self.session_id)
             self.problem = type(error)(show_error(error, tenant)) if isinstance(error, LedgerError) else error
             if isinstance(error, ConfigError) and not is_begun:
                 self.refused = prompt
