@@ -107,7 +107,8 @@ class ContextOverflow(ProviderError):
     """The provider says that the request does not fit its window; ``tokens_max`` is the limit, if stated.
 
     ``counts_output``: the room reserved for the answer counts towards that limit. ``is_quoted``: the request contains
-    the same wording, so it proves nothing about the window.
+    the same wording, so it proves nothing about the window. ``is_quota``: the limit is what an account may send in a
+    minute, which changes with its plan.
     """
 
     def __init__(
@@ -118,12 +119,14 @@ class ContextOverflow(ProviderError):
         tokens_max: int | None = None,
         counts_output: bool = False,
         is_quoted: bool = False,
+        is_quota: bool = False,
         **values: object,
     ) -> None:
         super().__init__(message, retry_after_s=None, **values)
         self.tokens_max = tokens_max
         self.counts_output = counts_output
         self.is_quoted = is_quoted
+        self.is_quota = is_quota
 
 
 class RateLimited(ProviderError):

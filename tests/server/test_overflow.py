@@ -291,3 +291,12 @@ def test_a_stated_window_below_a_size_that_was_accepted_is_not_stored_with_the_s
     assert [one.status_code for one in answers] == [200] * 7
     assert answers[5].headers["x-refold-reason"] == "overflow-retried"
     assert rig.manager.find_window("routed", "gpt-4o") is None
+
+
+def test_what_an_account_may_send_in_a_minute_does_not_become_the_window_of_a_session(start):
+    script = [fail(429, "Request too large for gpt-4o on tokens per min (TPM): Limit 3000, Requested 9000.")]
+    rig = start(lambda _: script.pop() if script else say("fine"))
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(30), "gpt-4o"), x_refold_session="s")
+    assert (answer.status_code, answer.headers["x-refold-reason"]) == (200, "overflow-retried")
+    assert len(rig.provider.requests) == 2
+    assert rig.manager.find_window("s", "gpt-4o") is None

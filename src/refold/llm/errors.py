@@ -297,7 +297,8 @@ def find_overflow(
     text = text[:CHARS_MAX]
     over_minute = _OVER_MINUTE.search(text)
     if over_minute:
-        return make(is_quoted=True) if is_quoted(over_minute[0]) else make(tokens_max=_read_limit(over_minute))
+        is_said = is_quoted(over_minute[0])
+        return make(is_quoted=True) if is_said else make(tokens_max=_read_limit(over_minute), is_quota=True)
     if status in (401, 402, 403, 404, 429):
         return None
     otherwise = make() if status == 413 else None

@@ -218,7 +218,9 @@ class OverflowRecovery:
         if lowered is not None:
             return replace(lowered, reason=because.RETRIED())
         limits = self._choose(key, outgoing, request, overflow, retry)
-        again = await self._preparer.prepare_again(outgoing, original, limits, self._limits.read(key).window)
+        # What an account may send in a minute is not the model's window: it is not stored with the session.
+        window = 0 if overflow.is_quota else self._limits.read(key).window
+        again = await self._preparer.prepare_again(outgoing, original, limits, window)
         again = self.fit_output(again, is_last=is_last)
         is_smaller = 0 < again.tokens_after < (outgoing.tokens_after or again.tokens_after + 1)
         if again.output is None and not (is_smaller and again.edits):
