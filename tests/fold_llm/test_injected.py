@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
@@ -193,6 +194,7 @@ ENCODINGS = {
     "hexadecimal": lambda text: text.encode().hex(),
     "bytes in code": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
     "quoted-printable": lambda text: "".join(f"={byte:02X}" for byte in text.encode()),
+    "one escaped letter per word": lambda text: re.sub(r"\w\b", lambda last: f"\\u{ord(last[0]):04x}", text),
     "code points": lambda text: " ".join(f"U+{ord(char):04X}" for char in text),
     "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
 }

@@ -25,7 +25,7 @@ from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
 from refold.stages.verify import verify_words
-from refold.stages.voices import Voices
+from refold.stages.voices import Voices, decode
 from tests.hostile.patterns import find_growth
 
 TEXTS: dict[str, Callable[[int], str]] = {
@@ -34,6 +34,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "one letter": lambda chars: "a" * chars,
     "capitals": lambda chars: "AB" * (chars // 2),
     "digits": lambda chars: "1234567890" * (chars // 10),
+    "backslashes": lambda chars: "\\" * chars,
     "quotes and backslashes": lambda chars: '"\\' * (chars // 2),
     "open brackets, then quotes": lambda chars: "[" * 101 + '"\\' * (chars // 2),
     "open brackets": lambda chars: "[" * chars,
@@ -97,6 +98,7 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "truncate": lambda text: Truncate().cut(text, "m:00000000"),
     "densify": lambda text: Densify().rewrite(text, "m:00000000", "bash"),
     "arguments": lambda text: shorten_arguments(json.dumps({"a": text, "b": [text]}), "m:0", "en", 100),
+    "decoded": lambda text: list(decode(text)),
     "score": lambda text: score_message("user", _parse([{"role": "user", "content": text}])[0].parts),
 }
 

@@ -277,7 +277,9 @@ def test_lines_of_a_file_types_and_abbreviations_are_no_values(noise: str) -> No
     assert classify_word(noise) is None
 
 
-@pytest.mark.parametrize("value", ["010-51398615", "1234-5678", "2024-0117-33", "sha256:4f2a91c3d0", "FACT-028"])
+@pytest.mark.parametrize(
+    "value", ["010-51398615", "1234-5678", "2024-0117-33", "sha256:4f2a91c3d0", "FACT-028", "PY-313", "INT-42"]
+)
 def test_numbers_in_groups_and_codes_are_values(value: str) -> None:
     assert classify_word(value) is not None
 

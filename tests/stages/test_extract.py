@@ -1044,7 +1044,7 @@ def test_an_abbreviation_does_not_end_a_sentence() -> None:
 
 def test_a_person_who_remembers_something_sets_no_rule() -> None:
     assert not any(map(is_rule, ("好的，我记住了。", "我记住的有栾树、窦唯、秦勇。", "要是必须挑一个，那就是龙猫。")))
-    assert all(map(is_rule, ("记住，金额一律用人民币。", "发布前必须先跑测试。")))
+    assert all(map(is_rule, ("记住，金额一律用人民币。", "发布前必须先跑测试。", "帮我记住，端口是 8080。")))
 
 
 def test_a_command_that_simply_ended_well_has_no_outcome() -> None:
@@ -1055,9 +1055,11 @@ def test_a_command_that_simply_ended_well_has_no_outcome() -> None:
 def test_what_is_edited_next_is_no_decision() -> None:
     steps = step("bash", {"command": "make all"}, "3 files built")
     told = "I'll update the script with the new port. We decided to keep the old default of 30 seconds. It was slow."
+    told += " Let's use Python 3.12 as the runtime."
     text = extract([user("Speed it up."), *steps, assistant(told), *steps]).text
     assert "keep the old default" in section(text, "Findings and decisions")
     assert "update the script" not in section(text, "Findings and decisions")
+    assert "Python 3.12" in section(text, "Findings and decisions")
 
 
 def test_a_place_in_a_file_is_worth_less_than_a_date() -> None:

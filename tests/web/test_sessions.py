@@ -96,6 +96,27 @@ def test_deleting_asks_first(browser: Browser, url: str, workspace: Path) -> Non
         assert manager.ledger.read_session("doomed") is None
 
 
+def test_a_dialog_that_is_confirmed_twice_acts_once(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "hasty", "Ring the bell")
+    page = browser.open(url)
+    page.get_by_role("button", name="Rename: Ring the bell").click()
+    field = page.get_by_role("dialog").get_by_role("textbox")
+    field.fill("zhong")
+    press = "field => field.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', isComposing: %s}))"
+    field.evaluate(press % "true")  # An input method takes the word over.
+    field.fill("钟")
+    field.evaluate(f"field => {{ for (const press of [1, 2]) ({press % 'false'})(field); }}")
+    page.get_by_role("link", name="钟", exact=True).wait_for()
+    assert not page.locator(".q-notification__badge").count(), "the same notification twice"
+    page.locator(".q-notification").wait_for(state="detached")
+    page.get_by_role("button", name="Delete: 钟").click()
+    delete = page.get_by_role("dialog").get_by_role("button", name="Delete")
+    delete.evaluate("button => { button.click(); setTimeout(() => button.click(), 100); }")
+    page.get_by_text("Deleted", exact=True).wait_for()
+    page.wait_for_timeout(500)
+    assert page.locator(".q-notification").all_inner_texts() == ["Deleted"]
+
+
 def test_a_click_on_a_row_that_changes_at_that_moment_is_not_lost(browser: Browser, url: str, workspace: Path) -> None:
     """The server has already shown the change; the browser, behind a slow line, has not when the reader clicks."""
     write(workspace, "busy", "Watch the tide")

@@ -82,6 +82,35 @@ def test_what_was_typed_just_before_the_click_is_saved_and_the_page_is_not_loade
     assert in_force(address)["warn_ratio"] == 0.65
 
 
+def test_what_is_typed_while_the_page_saves_stays_and_is_saved_next(page: Any, address: str) -> None:
+    entry(page, "target_ratio").fill("0.31")
+    page.wait_for_selector("text=1 change")
+    page.evaluate(
+        """() => { document.querySelector('.save-bar .primary').click();
+        const field = document.querySelector("[data-setting='warn_ratio'] input");
+        field.value = '0.66'; field.dispatchEvent(new Event('change')); }"""
+    )
+    page.wait_for_selector("text=Saved in refold.yaml")
+    page.wait_for_timeout(300)
+    assert entry(page, "warn_ratio").input_value() == "0.66"
+    assert row(page, "target_ratio").get_by_text("not saved").count() == 0
+    page.wait_for_selector("text=1 change")
+    page.locator(".q-notification").wait_for(state="detached")
+    save(page)
+    settings = in_force(address)
+    assert (settings["target_ratio"], settings["warn_ratio"]) == (0.31, 0.66)
+
+
+def test_the_list_of_all_settings_stays_open_after_saving(page: Any) -> None:
+    page.click(".rest summary")
+    field = page.locator(".rest-body [data-setting] input").first
+    field.wait_for()
+    entry(page, "target_ratio").fill("0.32")
+    save(page)
+    page.wait_for_timeout(300)
+    assert field.is_visible()
+
+
 def test_a_wrong_value_is_told_while_it_is_typed_and_cannot_be_saved(page: Any) -> None:
     entry(page, "trigger_ratio").fill("7")
     row(page, "trigger_ratio").get_by_text("give 1 or less").wait_for()

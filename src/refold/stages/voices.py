@@ -86,12 +86,13 @@ _SPEAKER = lazy_regex(
 )
 _ITEM = lazy_regex(r"\s*(?:[-*•>|]|\d{1,3}[.)]|#{1,6}\s)")
 _ENCODED = lazy_regex(r"[A-Za-z0-9+/_-]{24,4000}={0,2}")
-_ESCAPED = lazy_regex(r"(?:\\u|\bU\+)([0-9a-fA-F]{4})[ ]?")
+# A blank after ``U+0041`` only separates it from the next one; after ``\u0041`` it ends a word.
+_ESCAPED = lazy_regex(r"\\u([0-9a-fA-F]{4})|\bU\+([0-9a-fA-F]{4})[ ]?")
 # Bytes in hexadecimal digits: of a URL, of a mail, of a string in code, or bare.
 _BYTES = lazy_regex(r"(?:(?:%|=|\\x)[0-9a-fA-F]{2})+|\b(?:[0-9a-fA-F]{2}){12,2000}\b")
 _BYTE_MARK = lazy_regex(r"%|=|\\x")
 # Escapes of JSON, in however many strings, and of terminals, and tags: their letters would separate words.
-_BLANKS = lazy_regex(r"\\{1,64}[nrtbf]|\x1b\[[0-9;]{0,20}[A-Za-z]|<[^<>]{1,400}>")
+_BLANKS = lazy_regex(r"(?<!\\)\\++[nrtbf]|\x1b\[[0-9;]{0,20}[A-Za-z]|<[^<>]{1,400}>")
 ENCODED_MAX = 400
 
 
@@ -242,7 +243,7 @@ def decode(text: str, depth: int = 1) -> Iterable[str]:
         text = _BLANKS.sub(" ", text)
         yield text
     if "\\u" in text or "U+" in text:
-        yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+        yield _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
     if "&" in text:
         yield html.unescape(text)
     if _BYTES.search(text):

@@ -265,12 +265,14 @@ def ask_text(
 
         async def take(event: GenericEventArguments) -> None:
             typed = str(event.args or "").strip()
-            if typed or not props.get("required"):
+            # A closed dialog fades away slowly enough for a second press.
+            if dialog.value and (typed or not props.get("required")):
                 dialog.close()
                 with dialog.client:
                     await on_done(typed)
 
-        reading = f"() => emit(document.getElementById('{field.html_id}').value)"
+        # With an input method, Enter takes over the letters that were typed.
+        reading = f"(e) => {{ if (!e.isComposing) emit(document.getElementById('{field.html_id}').value); }}"
         field.on("keydown.enter", guarded(take), js_handler=reading)
         with ui.element("div").classes("sheet-end"):
             button(say("shell.cancel"), dialog.close, kind="quiet")
@@ -350,42 +352,39 @@ class SortedTable(Generic[T]):
     classes: str = ""
     at: int = 0
     _body: ui.element = field(init=False)
+    _heads: list[SortHead] = field(init=False, default_factory=list)
+    _pager: TablePager | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._body = ui.element("div").classes("table-scroll card")
-        self._draw()
-
-    def _draw(self) -> None:
-        self._body.clear()
-        with self._body:
+        with ui.element("div").classes("table-scroll card"):
             with ui.element("table").classes(f"list sorted {self.classes}") as table:
                 table._props["aria-label"] = self.label
-                self._draw_head()
-                with ui.element("tbody"):
-                    column = self.columns[self.sorted_by]
-                    rows = sorted(self.rows, key=column.sort_by or column.write, reverse=self.is_down)
-                    for row in rows[self.at : self.at + self.page_rows]:
-                        self._draw_row(row)
+                with ui.element("thead"), ui.element("tr"):
+                    for number, column in enumerate(self.columns):
+                        classes = f"{'num' if column.is_number else ''} {column.classes}"
+                        self._heads.append(SortHead(column.title, classes, partial(self._sort, number)))
+                self._body = ui.element("tbody")
             if len(self.rows) > self.page_rows:
-                self._draw_pager()
+                self._pager = TablePager(self._turn)
+        self._show()
 
-    def _draw_head(self) -> None:
-        with ui.element("thead"), ui.element("tr"):
-            for number, column in enumerate(self.columns):
-                is_chosen = number == self.sorted_by
-                with ui.element("th").classes(f"{'num' if column.is_number else ''} {column.classes}") as head:
-                    head._props["scope"] = "col"
-                    head._props["aria-sort"] = ("descending" if self.is_down else "ascending") if is_chosen else "none"
-                    with ui.element("button").classes("sort").props("type=button") as made:
-                        text("span", column.title)
-                        if is_chosen:
-                            text("span", "↓" if self.is_down else "↑").props("aria-hidden=true")
-                    made.on("click", guarded(partial(self._sort, number)))
+    def _show(self) -> None:
+        """Show a page of rows. Headings and buttons stay the same elements, so that no quick click on them is lost."""
+        for number, head in enumerate(self._heads):
+            head.show(("descending" if self.is_down else "ascending") if number == self.sorted_by else "none")
+        column = self.columns[self.sorted_by]
+        rows = sorted(self.rows, key=column.sort_by or column.write, reverse=self.is_down)
+        self._body.clear()
+        with self._body:
+            for row in rows[self.at : self.at + self.page_rows]:
+                self._draw_row(row)
+        if self._pager is not None:
+            self._pager.show(self.at, min(self.at + self.page_rows, len(rows)), len(rows))
 
     def _sort(self, number: int) -> None:
         self.is_down = not self.is_down if number == self.sorted_by else self.columns[number].is_number
         self.sorted_by, self.at = number, 0
-        self._draw()
+        self._show()
 
     def _draw_row(self, row: T) -> None:
         with ui.element("tr"):
@@ -396,19 +395,43 @@ class SortedTable(Generic[T]):
                     else:
                         text("span", column.write(row))
 
-    def _draw_pager(self) -> None:
-        last = min(self.at + self.page_rows, len(self.rows))
-        with ui.element("div").classes("pager"):
-            text("span", say("table.shown", first=self.at + 1, last=last, total=len(self.rows)), "faint num")
-            for label, name, step in (("table.before", "back", -1), ("table.after", "open", 1)):
-                at = self.at + step * self.page_rows
-                can_go = 0 <= at < len(self.rows)
-                made = icon_button(say(label), name, partial(self._turn, at) if can_go else None)
-                made._props["disabled"] = not can_go
+    def _turn(self, step: int) -> None:
+        at = self.at + step * self.page_rows
+        if 0 <= at < len(self.rows):
+            self.at = at
+            self._show()
 
-    def _turn(self, at: int) -> None:
-        self.at = at
-        self._draw()
+
+class SortHead:
+    """The heading of a column, with the button that sorts by it."""
+
+    def __init__(self, title: str, classes: str, on_click: Callable[[], object]) -> None:
+        with ui.element("th").classes(classes).props("scope=col") as self.element:
+            with ui.element("button").classes("sort").props("type=button") as made:
+                text("span", title)
+                self.arrow = text("span", "").props("aria-hidden=true")
+            made.on("click", guarded(on_click))
+
+    def show(self, order: str) -> None:
+        """Show the order of the rows: ascending, descending or none by this column."""
+        set_prop(self.element, "aria-sort", order)
+        set_text(self.arrow, {"descending": "↓", "ascending": "↑"}.get(order, ""))
+        self.arrow.set_visibility(order != "none")
+
+
+class TablePager:
+    """The line below a table: which rows it shows, and the buttons for the pages before and after."""
+
+    def __init__(self, on_turn: Callable[[int], object]) -> None:
+        with ui.element("div").classes("pager"):
+            self.shown = text("span", "", "faint num")
+            self.before = icon_button(say("table.before"), "back", partial(on_turn, -1))
+            self.after = icon_button(say("table.after"), "open", partial(on_turn, 1))
+
+    def show(self, first: int, last: int, total: int) -> None:
+        set_text(self.shown, say("table.shown", first=first + 1, last=last, total=total))
+        set_prop(self.before, "disabled", first == 0)
+        set_prop(self.after, "disabled", last == total)
 
 
 def show_guarded(entry: PageEntry, show: Show) -> Show:

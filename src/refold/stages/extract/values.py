@@ -46,10 +46,10 @@ _NAME = lazy_regex(
 # ``@property`` on a line of its own is code, nobody's name; nor is the address of an object in memory an id.
 _DECORATOR = lazy_regex(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
 _OBJECT = lazy_regex(r"0x[57][0-9a-f]{11}")
-# Types and encodings, which every program names.
-_TYPE = lazy_regex(r"(?:u?int|float|complex|bool|str|utf|base|sha|md|python|py)-?\d{1,3}", re.I)
+# Types and encodings, which every program names; PY-313 is a ticket.
+_TYPE = lazy_regex(r"(?:u?int|float|complex|bool|str|base|md|python|py)\d{1,3}|(?:utf|sha)-?\d{1,3}", re.I)
 # 1724-1732 are lines of a file, gone with the next edit, or years.
-_RANGE = lazy_regex(r"(\d{2,5})-(\d{2,5})")
+_RANGE = lazy_regex(r"([1-9]\d{1,4})-([1-9]\d{1,4})")
 RANGE_MAX = 500
 _TAG = lazy_regex(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers

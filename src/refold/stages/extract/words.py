@@ -25,7 +25,7 @@ SCAN_CHARS = 40_000
 
 # Where a sentence or a line ends: not after "e.g.", nor within ".. note::", where a mark or a blank opens two dots.
 BORDER = lazy_regex(
-    r"(?<=[.!?;])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<![\s`'\"(]\.\.)\s+|(?<=[。！？；])|\n+"
+    r"(?<=[.!?;])(?<!\b[eE]\.g\.)(?<!\b[iI]\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<![\s`'\"(]\.\.)\s+|(?<=[。！？；])|\n+"
 )
 _RULE_STARTS = lazy_regex(
     r"[-*•\d.)\s]{0,6}(?:and |but |also,? |so |ok,? |please,? )?"
@@ -42,7 +42,7 @@ _RULE_INSIDE = lazy_regex(
     re.I,
 )
 _RULE_ZH = lazy_regex(
-    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|(?<!我)(?<!没)记住(?![了的])|务必|(?<!要是)(?<!如果)必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|"
+    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|[帮给替为]我记住|(?<!我)(?<!没)记住(?![了的])|务必|(?<!要是)(?<!如果)必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|"
     r"禁止|不许|不准|不得|一律|永远不|每次都|^(?:请|你)?一定要|^(?:请)?(?:不要|别|只用|只能|始终|总是)|"
     r"不要(?:用|动|改|碰|写|直接)|不能(?:直接|动|改|用)|要求(?:走|用|先|必须)|以\S{1,8}为准|封顶|上限|最多不"
 )
@@ -282,7 +282,9 @@ STORY_OPEN: CuePair = (
 STORY_EDITS = lazy_regex(
     r"(?:(?:okay|ok|so|now|then|next|first|and)[,!.]? )*(?:I'll|I will|I need to|I should|let's|let me|I'm going to) "
     r"(?:now |also |then |just |first )*(?:update|add|insert|delete|rewrite|write|create|edit|"
-    r"modify the (?:script|file|test)|remove the (?:script|file|test|print|debug)|use `?(?:sed|cat|awk|python|ed)\b)",
+    r"modify the (?:script|file|test)|remove the (?:script|file|test|print|debug)|"
+    # "Let's use Python 3.12 as the runtime" does decide something.
+    r"use `?(?:sed|cat|awk|ed|python(?! ?\d| (?:as|for|instead)\b))\b)",
     re.I,
 )
 # A possibility is not a fact.

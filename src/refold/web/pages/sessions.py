@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from nicegui.events import GenericEventArguments
 from refold.conversation import because
 from refold.conversation.reason import shorten_number
 from refold.llm.choose import GATEWAY
-from refold.server.api.interface import Access
+from refold.server.api.interface import Access, NotFound
 from refold.web.data import PAGE, SAMPLE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
 from refold.web.sample import NAME
 from refold.web.shell import (
@@ -72,6 +73,7 @@ class SessionList:
         self.limit = PAGE
         self.listing: Listing | None = None
         self.is_sample_coming = False
+        self.refreshes = 0
         self.table: SessionTable | None = None
 
     async def draw(self) -> None:
@@ -129,10 +131,11 @@ class SessionList:
         page = self.source.application.page
         # Asked before the list is read: a sample that is completed meanwhile appears at the next look.
         is_sample_coming = page is not None and page.is_making_sample
-        asked = (self.query, self.limit)
-        listing = await self.source.run(list_sessions, *asked)
-        if asked != (self.query, self.limit):
-            return  # The reader has typed on; the newer search shows its own list.
+        self.refreshes += 1
+        number = self.refreshes
+        listing = await self.source.run(list_sessions, self.query, self.limit)
+        if number != self.refreshes:
+            return  # A later refresh shows what is there now: another search, or the list without a deleted row.
         if is_sample_coming:
             # Hide the sample until it is complete.
             shown = tuple(one for one in listing.sessions if one.row.id != NAME)
@@ -186,6 +189,8 @@ class SessionList:
 
     def ask_delete(self, one: Listed) -> None:
         async def delete() -> None:
+            if not dialog.value:  # Pressed twice.
+                return
             dialog.close()
             with self.start:
                 await self.source.run(delete_session, one.name)
@@ -253,8 +258,8 @@ class SessionTable:
         """Fill in the money, which takes longer to find than the rest."""
         for line in lines:
             if not line.element.is_deleted:
-                saved = await self.owner.source.run(read_saved, line.one.name)
-                line.show_saved(saved)
+                with suppress(NotFound):  # Deleted meanwhile: the next refresh takes its row away.
+                    line.show_saved(await self.owner.source.run(read_saved, line.one.name))
 
 
 class SessionLine:

@@ -211,6 +211,7 @@ class SettingsTab:
         self.source = find_visit().source
         self.is_locked = is_locked
         self.is_saving = False
+        self.is_rest_drawn = False
         self.box = ui.element("div")
         self._draw(settings)
 
@@ -243,16 +244,18 @@ class SettingsTab:
                 text("span", say("settings.group_rest"), "rest-title")
                 text("span", say("settings.rest_hint", count=len(rest)), "faint")
             body = ui.element("div").classes("rest-body")
-        drawn: list[bool] = []
 
         def draw() -> None:
-            if not drawn:  # About seventy fields, so they are drawn only when opened.
-                drawn.append(True)
-                with body:
-                    for setting in rest:
-                        self._draw_field(setting)
+            self.is_rest_drawn = True
+            with body:
+                for setting in rest:
+                    self._draw_field(setting)
 
-        made.on("toggle", guarded(draw), args=[])
+        if self.is_rest_drawn:  # Its fields were in use before the page was drawn again.
+            made._props["open"] = True
+            draw()
+        else:  # About seventy fields, so they are drawn only when opened.
+            made.on("toggle", guarded(lambda: None if self.is_rest_drawn else draw()), args=[])
 
     def _draw_bar(self) -> None:
         with ui.element("div").classes("save-bar").props("role=status") as self.bar:
@@ -270,6 +273,9 @@ class SettingsTab:
             self.drafts.pop(name, None)
         else:
             self.drafts[name] = draft
+        await self._try()
+
+    async def _try(self) -> None:
         tried = dict(self.drafts)
         problems = await self.source.run(try_drafts, tried, find_visit().language) if tried else {}
         if tried != self.drafts:
@@ -288,13 +294,22 @@ class SettingsTab:
         if self.is_saving:  # Pressed twice.
             return
         self.is_saving = True
+        saved = dict(self.drafts)
         try:
-            file = await self.source.run(save_drafts, dict(self.drafts))
+            file = await self.source.run(save_drafts, saved)
             settings = await self.source.run(read_settings)
         finally:
             self.is_saving = False
         notify(say("settings.saved", file=file))
-        self._draw(settings)  # Loading the page again would take the notification away.
+        if self.drafts == saved:
+            self._draw(settings)  # Loading the page again would take the notification away.
+            return
+        # The user typed on meanwhile: the fields stay, with what is not saved yet.
+        self.settings = settings
+        for one in self.fields.values():
+            one.setting = settings[one.setting.name]
+        self.drafts = {name: draft for name, draft in self.drafts.items() if name not in saved or saved[name] != draft}
+        await self._try()
 
 
 class Field:
