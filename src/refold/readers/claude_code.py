@@ -51,7 +51,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
         elif isinstance(uuid, str):
             taken[uuid] = value["message"]
     if others:
-        why = f"{len(others):,} rows have the uuid of an earlier row but another message; they were skipped"
+        why = f"rows with the uuid of an earlier row but another message, which were skipped: {len(others):,}"
         broken.append(Broken(others[0], why))
     sessions = [builder.finish(names.title(key)) for key, builder in builders.items()]
     return [session for session in sessions if session.messages], broken
