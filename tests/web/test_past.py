@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,7 +18,7 @@ from refold.server.auth import Caller
 pytest.importorskip("nicegui", reason="nicegui is not installed; the page's tests need it")
 
 from refold.web.conversation import ConversationView, Moment
-from refold.web.data import Seen, read_seen
+from refold.web.data import Seen, read_roles, read_seen
 from refold.web.pages.session import SessionTab
 
 
@@ -85,3 +86,13 @@ async def test_what_is_read_while_a_reader_goes_to_the_past_does_not_replace_it(
     late.set()
     assert not await following
     assert view.seen is past
+
+
+async def test_a_reader_who_filters_by_role_and_comes_back_sees_what_came_meanwhile(source: SlowSource) -> None:
+    view: Any = ConversationView.__new__(ConversationView)
+    view.source, view.role, view.look, view.open_folds, view._props = source, "user", "said", set(), {}
+    view.roles = read_roles(source.access, read_seen(source.access, "s"))
+    view.update, view._show = lambda: None, AsyncMock()
+    source.access.manager.append("s", [{"role": "user", "content": "meanwhile"}])
+    await view.freeze(read_seen(source.access, "s"), is_past=False)
+    assert len(view.outline) == 5

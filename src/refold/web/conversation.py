@@ -98,6 +98,11 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.is_frozen = is_past
         self._props["frozen"] = is_past
         self.update()
+        if self.role:
+            roles = await self.source.run(read_roles, seen)
+            if self.seen is not seen:
+                return  # The reader moved on, or a refresh has shown what is newer.
+            self.roles = roles
         self.outline = self._make_outline()
         first_change = self._place(lambda row: row.kind == "fold" or row.edit is not None)
         await self._show(first_change if self.is_frozen else -1)
