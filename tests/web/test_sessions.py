@@ -199,7 +199,7 @@ def test_on_a_phone_the_list_fits_and_the_menu_is_below(browser: Browser, url: s
 
 def test_the_page_speaks_chinese_to_a_chinese_browser_and_remembers_a_choice(browser: Browser, url: str) -> None:
     page = browser.open(url, language="zh-CN")
-    page.get_by_role("heading", name="会话").wait_for()
+    page.get_by_role("heading", name="会话", exact=True).wait_for()
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     page.get_by_role("button", name="Switch to English").click()
     page.get_by_role("heading", name="Sessions", exact=True).wait_for()
