@@ -127,6 +127,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_killed_while_a_tool_runs_the_next_run_tells_the_model(tmp_path: Path) -> None:
     calls = ScriptedReply(calls=(ScriptedCall("wait_long", {}, "a"), ScriptedCall("wait_long", {}, "b")))
     with ScriptedProvider([calls, say("I know.")]) as provider:

@@ -49,6 +49,7 @@ async def test_another_kind_of_model_continues_and_the_first_one_after_it(wire: 
         assert len(manager.ledger.read_messages("s")) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", first_of(WIRES, 1))
 async def test_folds_hold_for_a_model_of_another_kind(wire: str, tmp_path: Path) -> None:
     other = WIRES[1 - WIRES.index(wire)]

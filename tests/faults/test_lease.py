@@ -37,6 +37,7 @@ def take(manager: ContextCompressionManager, wait_s: float) -> str:
     return run_flow(take_lease(manager._keeper, SESSION, wait_s))
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(
     tmp_path: Path, project_root: Path
 ) -> None:

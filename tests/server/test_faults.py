@@ -68,6 +68,7 @@ def test_a_stream_that_stalls_is_cut(start):
         wait_for(lambda: is_idle(rig))
 
 
+@pytest.mark.slow
 def test_a_stream_that_never_ends_is_ended_by_the_limit(start):
     rig = start(never_end(pause_s=0.01), settings={"request_s_max": 3}, seconds_max=600)
     with pytest.raises(httpx2.TransportError):

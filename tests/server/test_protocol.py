@@ -92,6 +92,7 @@ def test_a_body_that_drips_on_after_its_answer_does_not_hold_the_connection(star
     assert heard.startswith((b"HTTP/1.1 401", b"HTTP/1.1 504"))
 
 
+@pytest.mark.slow
 def test_a_client_that_finishes_its_body_after_the_answer_keeps_its_connection(start):
     rig = start(settings={"client_stall_s": 1.5})
     rig.application.keys.add("alice")
@@ -105,6 +106,7 @@ def test_a_client_that_finishes_its_body_after_the_answer_keeps_its_connection(s
         assert line.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_a_body_that_comes_slowly_behind_another_request_is_waited_for(start):
     rig = start(settings={"client_stall_s": 1.5})
     host, port = rig.url.removeprefix("http://").split(":")

@@ -103,6 +103,7 @@ def test_recall_puts_the_folded_value_into_the_request_of_each_question(
     assert asked.answer in answer
 
 
+@pytest.mark.slow
 def test_while_the_sample_starts_over_its_tabs_stay(
     manager: ContextCompressionManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
