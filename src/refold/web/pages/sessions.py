@@ -247,8 +247,9 @@ class SessionTable:
         left = listing.total - len(listing.sessions)
         self.more.set_visibility(left > 0)
         set_text(self.more_label, say("sessions.more", count=min(PAGE, left)))
-        with self.owner.body:
-            ui.timer(0.05, lambda: self._fill_saved(changed), once=True)
+        if changed:
+            with self.owner.body:
+                ui.timer(0.05, lambda: self._fill_saved(changed), once=True)
 
     def show_ages(self) -> None:
         for line in self.lines.values():
