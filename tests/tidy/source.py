@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "refold"
-CORE = ("conversation", "formats", "tokens", "budget", "stages", "ladder")
+CORE = ("conversation", "formats", "tokens", "budget", "reading", "stages", "ladder")
 
 
 @cache
