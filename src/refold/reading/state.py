@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.reading.events import Action, FileChange, Status, Verb
+from refold.reading.events import Action, ChangeKind, FileChange, Status, Verb
 
-FileKind = Literal["created", "edited", "deleted", "moved", "reverted"]
 BeliefKind = Literal["finding", "cause", "decision", "conclusion", "done"]
 OpenKind = Literal[
     "ask",  # a person's request or question without an answer
@@ -40,10 +39,14 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskText:
-    """The message that states the work, whole; ``finish`` is the sentence or command that says how to finish it."""
+    """The message that states the work, whole; ``finish`` is the sentence or command that says how to finish it.
+
+    ``later`` is what the person asked for since within the same work, newest last, whether done or not.
+    """
 
     quote: Quote
     finish: Quote | None = None
+    later: tuple[Quote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class FileState:
     """
 
     path: str
-    kind: FileKind
+    kind: ChangeKind
     quote: Quote
     removed: str = ""
     added: str = ""
@@ -173,10 +176,15 @@ class Struck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """A call whose result has not come yet. Results are paired by position, since call ids repeat."""
+    """A call whose result has not come yet; a command line may do several things.
 
-    action: Action
+    Results are paired by position, since call ids repeat.
+    """
+
+    call_id: str
+    part: int
     quote: Quote
+    actions: tuple[Action, ...]
     changes: tuple[FileChange, ...] = ()
 
 
@@ -197,6 +205,10 @@ class State:
     values: tuple[OwnedValue, ...] = ()
     struck: tuple[Struck, ...] = ()
     pending: tuple[PendingCall, ...] = ()
+    proposal: Quote | None = None
+    """The assistant's newest question or last words: what a person's "yes" approves."""
+    rested: bool = False
+    """The assistant has ended its turn without a question: a request now opens new work."""
     omitted: tuple[tuple[str, int], ...] = ()
     """Entries that a bound dropped, by section."""
 
