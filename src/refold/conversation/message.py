@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar, dataclass_transform
 
 import orjson
 
+from refold.conversation.speaker import is_notice_only
 from refold.errors import HandleUnknown
 
 T = TypeVar("T")
@@ -85,16 +86,23 @@ class Message:
 
     @property
     def starts_turn(self) -> bool:
-        """True for a real user message; one that brings tool results starts no turn."""
+        """True for a message that a person wrote; tool results and notices start no turn."""
         return is_user_turn(self.role, self.parts)
 
 
 def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
-    """Return whether a person wrote a message with this role and these parts; refold's own records do not count."""
+    """Return whether a person wrote a message with this role and these parts: no result, record or notice."""
     if role != "user":
         return False
     parts = tuple(parts)
-    return not any(part.kind == "result" for part in parts) and not is_record(parts)
+    return not any(part.kind == "result" for part in parts) and not is_record(parts) and not is_notice(role, parts)
+
+
+def is_notice(role: str, parts: Iterable[Part]) -> bool:
+    """Return whether the program around the model wrote a message that has the role of the user."""
+    parts = tuple(parts)
+    is_text = role == "user" and all(part.kind == "text" for part in parts)
+    return is_text and is_notice_only(part.text for part in parts)
 
 
 def is_record(parts: Iterable[Part]) -> bool:
@@ -134,6 +142,11 @@ def read_as_result(message: Message) -> Message:
     """Return a copy whose text counts as a tool's result, for reading only; it must never be rendered."""
     parts = tuple(replace(part, kind="result") if part.kind == "text" else part for part in message.parts)
     return replace(message, role="tool", parts=parts)
+
+
+def read_words(parts: Iterable[Part]) -> str:
+    """Return the text parts of a message, one below the other."""
+    return "\n".join(part.text for part in parts if part.kind == "text")
 
 
 def _read_opening(message: Message) -> str:

@@ -8,12 +8,13 @@ the next one of that id. A message that only holds thinking belongs to the step 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
 
-from refold.conversation.message import Part, Spoken, is_user_turn
+from refold.conversation.message import Message, Part, Spoken, is_user_turn, read_words
+from refold.conversation.speaker import judge_speaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,18 @@ def count_common(left: Sequence[object], right: Sequence[object]) -> int:
 def find_turns(items: Sequence[Spoken]) -> list[int]:
     """Return the index of every real user message."""
     return [at for at, item in enumerate(items) if is_user_turn(item.role, item.parts)]
+
+
+def find_task(messages: Sequence[Message], is_observation: Callable[[Message], bool]) -> Message | None:
+    """Return the message that states the work in hand: the newest task of a person, if there is one."""
+    found: Message | None = None
+    stated = ""
+    for at, message in enumerate(messages):
+        if message.starts_turn and not (at and is_observation(message)):
+            words = read_words(message.parts)
+            if judge_speaker(words, stated) == "task":
+                found, stated = message, words
+    return found
 
 
 def newest_step(items: Sequence[Spoken]) -> Unit | None:

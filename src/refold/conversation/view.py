@@ -239,7 +239,10 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The model's view. ``fixed_tokens`` count system prompt and tools; ``held`` messages stay unchanged (L11)."""
+    """The model's view. ``fixed_tokens`` count system prompt and tools; ``held`` messages stay unchanged (L11).
+
+    ``task`` is the id of the message that states the work, if it is to stay in place (L8).
+    """
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
@@ -249,6 +252,7 @@ class View:
     pinned: frozenset[str] = frozenset()
     tokens: int = -1
     held: frozenset[str] = frozenset()
+    task: str = ""
 
     def __post_init__(self) -> None:
         if self.tokens < 0:
@@ -261,7 +265,7 @@ class View:
 
     @cached_property
     def newest_user(self) -> int | None:
-        """The index of the newest message that a person wrote: not a fold, and not a tool result sent as user text."""
+        """The index of the newest message that a person wrote: no fold, no notice, no tool result sent as user text."""
         spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
         return next((at for at in spoken if self._is_said(at)), None)
 
@@ -283,7 +287,10 @@ class View:
 
     @cached_property
     def protected(self) -> frozenset[int]:
-        """Indexes that no stage but clamp may edit: system, pinned, sealed, held, newest user message, newest step."""
+        """Indexes that no stage but clamp may edit.
+
+        These are system, pinned, sealed and held messages, the task, the newest user message and the newest step.
+        """
         kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
         if self.newest_user is not None:
             kept.add(self.newest_user)
@@ -295,8 +302,15 @@ class View:
     def _is_kept(self, item: Item) -> bool:
         if item.is_fold:
             return False
-        is_marked = item.message.id in self.pinned or item.message.id in self.held
+        at = item.message.id
+        is_marked = at in self.pinned or at in self.held or at == self.task
         return is_marked or item.role == "system" or item.message.is_sealed
+
+    @cached_property
+    def task_at(self) -> int | None:
+        """The index of the task, if it stays in place and is in view."""
+        places = (at for at, item in enumerate(self.items) if not item.is_fold and item.message.id == self.task)
+        return next(places, None) if self.task else None
 
     def free_units(self) -> list[Unit]:
         """Units of which no item is protected, in order."""
@@ -311,6 +325,7 @@ def apply(
     fixed_tokens: int = 0,
     pinned: frozenset[str] = frozenset(),
     held: frozenset[str] = frozenset(),
+    task: str = "",
 ) -> View:
     """Compute what the model sees of these messages under this set of edits."""
     edits = tuple(edits)
@@ -331,7 +346,7 @@ def apply(
                 items.append(item)
         elif message.id not in hidden:
             items.append(lens.plain(message))
-    return View(tuple(items), tuple(messages), edits, lens, fixed_tokens, pinned, held=held)
+    return View(tuple(items), tuple(messages), edits, lens, fixed_tokens, pinned, held=held, task=task)
 
 
 def amend(view: View, edits: Iterable[Edit]) -> View:
@@ -343,6 +358,7 @@ def amend(view: View, edits: Iterable[Edit]) -> View:
         fixed_tokens=view.fixed_tokens,
         pinned=view.pinned,
         held=view.held,
+        task=view.task,
     )
 
 

@@ -16,7 +16,7 @@ from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, detect_language
-from refold.conversation.turn import find_turns, newest_step
+from refold.conversation.turn import find_task, find_turns, newest_step
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
@@ -24,7 +24,9 @@ from refold.ladder.report import StageReport
 from refold.ladder.rereads import expect_rereads
 from refold.ladder.run import Climb, climb, take_edits
 from refold.stages.clamp import Clamp
+from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
+from refold.stages.task import TASK_SHARE, shorten_task
 
 # The language of a conversation is detected from this many messages, and this many characters at each end of one.
 _SAMPLE, _END = 20, 400
@@ -97,7 +99,7 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         soft=budget.soft,
         check=plan.check,
     )
-    climbed = yield from _climb_held(view, plan, goal, trigger)
+    climbed = yield from _climb_held(keep_task(view, plan.stages), plan, goal, trigger)
     check_fit(climbed.view, budget)
     known = plan.economics.carry if plan.economics else Carry()
     carry = known.restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
@@ -111,12 +113,12 @@ def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generat
     """
     is_ruled = trigger.by_count or plan.budget.is_ruled
     held = find_held(view, frozenset() if is_ruled else plan.unsent, trigger)
-    start = _shorten_oversize(replace(view, held=held), plan, goal)
+    start = _shorten_task(replace(view, held=held), plan, goal)
+    start = _join(start, _shorten_oversize(start.view, plan, goal))
     if not is_ruled:
         goal = replace(goal, target=_raise_target(start, goal))
     if not held:
-        last = yield from climb(start.view, goal, plan.stages, strict=plan.strict)
-        return Climb(last.view, (*start.edits, *last.edits), (*start.stages, *last.stages))
+        return _join(start, (yield from climb(start.view, goal, plan.stages, strict=plan.strict)))
     kept = tuple(stage for stage in plan.stages if stage.name != LAST_RESORT)
     first = yield from climb(start.view, goal, kept, strict=plan.strict)
     released = replace(first.view, held=frozenset())
@@ -125,6 +127,28 @@ def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generat
         return Climb(released, edits, stages)
     second = yield from climb(released, replace(goal, target=goal.hard), plan.stages, strict=plan.strict)
     return Climb(second.view, (*edits, *second.edits), (*stages, *second.stages))
+
+
+def _join(first: Climb, second: Climb) -> Climb:
+    return Climb(second.view, (*first.edits, *second.edits), (*first.stages, *second.stages))
+
+
+def keep_task(view: View, stages: Sequence[Stage]) -> View:
+    """Return the view with its task named, so that it stays in place (L8), unless counts say what stays."""
+    is_counted = any(isinstance(stage, Fold) and stage.keeps_by_count for stage in stages)
+    task = None if is_counted else find_task(view.messages, view.lens.is_observation)
+    return replace(view, task=task.id if task is not None else "")
+
+
+def _shorten_task(view: View, plan: Plan, goal: Goal) -> Climb:
+    """Cut a task that takes more than its share of the room, unless it is also the newest user message or held."""
+    at = view.task_at
+    if at is None or at == view.newest_user or view.items[at].message.id in view.held | view.pinned:
+        return Climb(view, (), ())
+    room = goal.hard - count_lead(view.items, view.fixed_tokens)
+    edit = shorten_task(view, at, int(room * TASK_SHARE), goal.language)
+    after, report = take_edits(view, [edit] if edit else [], LAST_RESORT, strict=plan.strict)
+    return Climb(after, report.edits, (report,) if report.edits else ())
 
 
 def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:

@@ -15,7 +15,7 @@ import orjson
 from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
-from refold.conversation.message import frozen, read_as_result
+from refold.conversation.message import frozen, is_notice, read_as_result
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, View
 from refold.formats import place_messages
@@ -311,7 +311,10 @@ class HeldRequest:
         items = [item for item in session.items[start:stop] if not item.edits]
         messages = [message for item in items if (message := session.messages.get(item.message.id)) is not None]
         observed = session.lens.is_observation
-        said = [read_as_result(one) if one.role == "user" and observed(one) else one for one in messages]
+        said = [
+            read_as_result(one) if is_notice(one.role, one.parts) or (one.role == "user" and observed(one)) else one
+            for one in messages
+        ]
         if self._keeper.read_ahead.ask(session.id, said):
             slot.read_to = stop
 

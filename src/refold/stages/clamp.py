@@ -15,7 +15,7 @@ from typing import ClassVar
 from refold.conversation import because
 from refold.conversation.message import Part, is_trajectory, mark, message_handle
 from refold.conversation.view import Edit, View, amend
-from refold.stages.stage import Goal, When, count_part, drop_part, items_of, replace_part, seen_part, split_at_newest
+from refold.stages.stage import Goal, When, count_part, drop_part, items_of, replace_part, seen_part, split_at_asks
 from refold.stages.truncate import OutputText, Truncate
 from refold.stages.window import fold_units
 
@@ -23,6 +23,8 @@ _TRIES = 12
 _NO_LIMIT = 1 << 40
 _LINES_CHARS_MIN = 400
 _FRAME_TOKENS = 8
+# A record of one line, for each of the runs around the task and the newest user message.
+_LINE_TOKENS = 150
 # A cut that fills this share of the room is good enough: the search for a longer one stops.
 _FILLED = 0.95
 
@@ -138,8 +140,11 @@ class Clamp:
             item = view.items[at]
             return at != view.newest_user and (item.is_fold or not (item.role == "system" or item.message.is_sealed))
 
-        whole = (unit for unit in view.units if all(map(may_go, range(unit.start, unit.stop))))
-        runs = split_at_newest(view, whole)
+        whole = [unit for unit in view.units if all(map(may_go, range(unit.start, unit.stop)))]
+        gone = sum(item.tokens for item in items_of(view, whole))
+        if view.task_at is not None and view.tokens - gone + view.items[view.task_at].tokens < goal.hard - _LINE_TOKENS:
+            whole = [unit for unit in whole if unit.start != view.task_at]
+        runs = split_at_asks(view, whole)
         reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
         # The record describes the step in the room there is; without room it is one line.

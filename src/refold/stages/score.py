@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refold.conversation.message import Part
+from refold.conversation.message import Part, is_notice
 from refold.conversation.view import View
 from refold.errors import ConfigError
 
@@ -84,7 +84,7 @@ def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFA
     keyword = find_keyword(text, options.keywords)
     has_call = any(part.kind == "call" for part in parts)
     applied = (
-        ("user", options.user, role == "user" and not is_result),
+        ("user", options.user, role == "user" and not is_result and not is_notice(role, parts)),
         (f"keyword '{keyword}'", options.keyword, keyword is not None),
         ("code or command", options.code, has_call or _CODE.search(text[:_SCAN_CHARS]) is not None),
         ("tool result", options.tool_result, is_result),

@@ -301,17 +301,17 @@ def is_record(item: Item) -> bool:
 
 
 def free_runs(view: View) -> list[list[Unit]]:
-    """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
-    return split_at_newest(view, view.free_units())
+    """Return the units that may be folded, oldest first, split at the task and the newest user message."""
+    return split_at_asks(view, view.free_units())
 
 
-def split_at_newest(view: View, units: Iterable[Unit]) -> list[list[Unit]]:
-    """Return the units before the newest user message and those after it, as far as there are any."""
-    newest = len(view.items) if view.newest_user is None else view.newest_user
-    runs: tuple[list[Unit], list[Unit]] = ([], [])
+def split_at_asks(view: View, units: Iterable[Unit]) -> list[list[Unit]]:
+    """Return the units before, between and after the task and the newest user message, as far as there are any."""
+    borders = [at for at in (view.task_at, view.newest_user) if at is not None]
+    runs: dict[int, list[Unit]] = {}
     for unit in units:
-        runs[unit.start > newest].append(unit)
-    return [run for run in runs if run]
+        runs.setdefault(sum(unit.start > at for at in borders), []).append(unit)
+    return list(runs.values())
 
 
 def items_of(view: View, units: Iterable[Unit]) -> list[Item]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from refold.conversation.message import Message, Role, is_user_turn, read_as_result
+from refold.conversation.message import Message, Role, is_notice, is_user_turn, read_as_result, read_words
 from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
@@ -33,7 +33,7 @@ class Source:
     before: str
     # Earlier requests of people and what stays in view: a summary needs to know what the work is about.
     asked: str = ""
-    # Ids of tool results that are sent as user text.
+    # Ids of tool results that are sent as user text, and of notices.
     observed: frozenset[str] = frozenset()
     # The assistant spoke right after the span: it has begun to answer whatever was asked last in it.
     is_answered: bool = False
@@ -145,18 +145,19 @@ def _read_ask(view: View, at: int) -> str:
     item = view.items[at]
     if item.is_fold or not is_user_turn(item.role, item.parts) or view.is_observed(at):
         return ""
-    return "\n".join(part.text for part in item.parts if part.kind == "text")
+    return read_words(item.parts)
 
 
 def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:
-    """Return the ids of the tool results among a span's originals that are sent as user text."""
+    """Return the ids of the messages of a span that nobody said: tool results sent as user text, and notices."""
     first = next((one.id for one in view.messages if one.role != "system"), "")
     found: set[str] = set()
     # A span that begins with a result has its answer right before it: only the first message must be a person's.
     before: Role = "assistant"
     for message in messages:
         is_after = before == "assistant" and message.id != first
-        if message.role == "user" and is_after and view.lens.is_observation(message):
+        is_result = message.role == "user" and is_after and view.lens.is_observation(message)
+        if is_result or is_notice(message.role, message.parts):
             found.add(message.id)
             continue
         before = message.role
