@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 
@@ -52,6 +52,8 @@ _WORDS: dict[Language, tuple[str, str, str, str, str]] = {
 }
 
 
+# When a compression writes pages and summaries: before its request continues; pages alone, in a thread; never.
+PageWriting = Literal["now", "later", "off"]
 _Entry = TypeVar("_Entry")
 
 
@@ -90,7 +92,7 @@ class MarkdownSync:
 
     def __init__(self, workspace_path: str | Path, folder: str = "memory") -> None:
         self.folder = Path(workspace_path) / folder
-        self._together = WriteTogether(self._append_all)
+        self._together = WriteTogether(self.append_all)
 
     async def append_to_daily_log(self, date: str, entry: str) -> None:
         """Add an entry to the page of a date; a new page gets front matter."""
@@ -99,12 +101,13 @@ class MarkdownSync:
     def append(self, date: str, entry: str) -> Path:
         """Add an entry to the page of a date; return the path of the page."""
         page = self._page(date)
-        self._together.write((date, entry.strip("\n") + "\n"))
+        self._together.write((date, entry))
         return page
 
-    def _append_all(self, entries: Sequence[tuple[str, str]]) -> None:
+    def append_all(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Add entries, given as dates and texts, each page in one write."""
         for date in dict.fromkeys(date for date, _ in entries):
-            bodies = [body for other, body in entries if other == date]
+            bodies = [body.strip("\n") + "\n" for other, body in entries if other == date]
             self._rewrite(self._page(date), partial(_add_bodies, date, bodies))
 
     def read(self, date: str) -> str | None:
@@ -327,6 +330,11 @@ class CompressionFolder:
                 )
                 plain = written if isinstance(written, dict) else {}
                 self._store("config.json", stored | {name: plain.get(name) for name in released} | {_WRITTEN: plain})
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether a program has written the summaries of this workspace."""
+        return (self.folder / "summaries.json").exists()
 
     def read_summaries(self, session_id: str | None = None) -> list[dict[str, Any]]:
         """Return the summaries of a session, or all, oldest first."""

@@ -198,12 +198,12 @@ def test_the_log_is_moved_into_the_file_by_a_thread(quick: SqliteLedger) -> None
     for number in range(400):
         extension = make_extension(quick, f"{number} " + "x" * 20_000)
         assert quick.extend([extension], may_wait=False) or quick.extend([extension], may_wait=True)
-        if quick._file._mover is not None:
+        if quick._file._helper is not None:
             break
-    mover = quick._file._mover
-    assert mover is not None
-    mover.join(60)
-    assert not mover.is_alive()
+    helper = quick._file._helper
+    assert helper is not None
+    helper.join(60)
+    assert not helper.is_alive()
     assert is_sound(quick)
 
 

@@ -23,6 +23,7 @@ from refold.server.app import Application
 from refold.server.serve import BackgroundServer
 from refold.server.settings import GatewaySettings, choose_summariser, settle_arrival
 from refold.testing import ScriptedProvider
+from tests.server.watchdog import watch_loop
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
 
@@ -83,8 +84,10 @@ def start_rig(
         with (
             BackgroundServer(application) as server,
             httpx2.Client(base_url=server.url, timeout=60, trust_env=False, verify=False) as http,
+            watch_loop() as dog,
         ):
             yield Rig(server.url, upstreams, application, http)
+        assert not dog.findings, "\n".join(dog.findings[:20])
 
 
 def make_dialog(turns: int, words: int = 120, *, end: bool = True) -> list[dict[str, Any]]:

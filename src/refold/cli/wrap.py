@@ -224,8 +224,9 @@ def _make_application(request: WrapRequest) -> Application:
     keys = KeyRing(workspace / ".refold" / "wrapped")
     given = {"host": "127.0.0.1", "port": 0, **request.upstreams}
     application = make_application(request.workspace, request.preset, given, keys=keys, has_page=False)
-    # Create no memory folders in a project that does not use memory.
-    application.manager.has_pages = any((workspace / name).is_dir() for name in ("memory", ".compression"))
+    # Create no memory folder in a project that does not use memory.
+    if not (workspace / "memory").is_dir():
+        application.manager.pages = "off"
     return application
 
 

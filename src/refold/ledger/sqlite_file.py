@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, get_args
@@ -102,7 +102,8 @@ class LedgerFile:
         self._vfs = vfs
         self._own = threading.local()
         self._opened: set[OpenedFile] = set()
-        self._mover: threading.Thread | None = None
+        self._quick: OpenedFile | None = None
+        self._helper: threading.Thread | None = None
         self._marked_by = 0
         self._finalizer: weakref.finalize[[Path], LedgerFile] | None = None
         if not _FILES:
@@ -117,32 +118,47 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def write_now(self) -> Iterator[apsw.Connection | None]:
-        """Yield the same for callers that may not wait; None while another writes. A thread checkpoints the log."""
+        """Yield the same for callers that may not wait; None while another writes.
+
+        These callers share a connection. Opening the file and moving its log may wait, so a thread does both.
+        """
+        opened = self._quick
         if self._synchronous not in ("off", "normal"):
             yield None  # Every commit waits for the disk.
-            return
-        with self._explain(), self._use() as connection:
-            if connection is not getattr(self._own, "quick", None):
-                connection.set_wal_hook(self._watch_log)
-                self._own.quick = connection
+        elif opened is None or opened.is_closed or opened.pid != os.getpid():
+            self._start_helper(self._open_quick)
+            yield None
+        else:
+            with self._explain(), opened.in_use:
+                self._check_place(opened)
+                try:
+                    opened.connection.execute("BEGIN IMMEDIATE")
+                except apsw.BusyError:
+                    yield None
+                    return
+                with transaction(opened.connection):
+                    yield opened.connection
+
+    def _open_quick(self) -> None:
+        with contextlib.suppress(LedgerError), self._explain():
+            connection = self._open()
+            connection.set_wal_hook(self._watch_log)
             connection.set_busy_timeout(_QUICK_WAIT_MS)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except apsw.BusyError:
-                yield None
-                return
-            finally:
-                connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
-            with transaction(connection):
-                yield connection
+            self._quick = OpenedFile(connection, identify_file(self.path))
+            self._opened.add(self._quick)
+
+    def _start_helper(self, work: Callable[[], None]) -> None:
+        """Run something in a thread, unless one is at work already."""
+        if self._helper is None or not self._helper.is_alive():
+            helper = threading.Thread(target=work, name="refold-log", daemon=True)
+            # Without a thread a later call tries again.
+            with contextlib.suppress(RuntimeError):
+                helper.start()
+                self._helper = helper
 
     def _watch_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        if pages >= _LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
-            mover = threading.Thread(target=self._move_log, name="refold-log", daemon=True)
-            # Without a thread the log grows until a later commit starts one.
-            with contextlib.suppress(RuntimeError):
-                mover.start()
-                self._mover = mover
+        if pages >= _LOG_PAGES:
+            self._start_helper(self._move_log)
         return apsw.SQLITE_OK
 
     def _move_log(self) -> None:
@@ -172,9 +188,9 @@ class LedgerFile:
 
     def close(self) -> None:
         """Close every connection that this process opened."""
-        mover = self._mover
-        if mover is not None and mover is not threading.current_thread() and mover.is_alive():
-            mover.join(self._busy_timeout_s)
+        helper = self._helper
+        if helper is not None and helper is not threading.current_thread() and helper.is_alive():
+            helper.join(self._busy_timeout_s)
         self._remove_markers()
         with self._explain():
             for opened in list(self._opened):
@@ -218,11 +234,15 @@ class LedgerFile:
             self._opened.add(opened)
             # A connection also closes when its thread ends.
             weakref.finalize(thread, _end_connection, weakref.ref(self), opened).atexit = False
-        elif opened.file_id != identify_file(self.path):
+        else:
+            self._check_place(opened)
+        return opened
+
+    def _check_place(self, opened: OpenedFile) -> None:
+        if opened.file_id != identify_file(self.path):
             raise LedgerError(
                 "{path} was moved or deleted while it was open; put it back, or restart the program", path=self.path
             )
-        return opened
 
     def beside(self, suffix: str) -> Path:
         """Return the path of a file that belongs to this one."""

@@ -79,7 +79,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
         """Return the answer to one prompt; raise a ProviderError on failure. Any event loop may call it."""
         library = await load_library(self.library)
         try:
-            async with asyncio.timeout(self.timeout_s), self._make_client(library, self.timeout_s) as client:
+            async with asyncio.timeout(self.timeout_s), await self._open(library, self.timeout_s) as client:
                 while True:
                     room = THINKING_TOKENS if self._needs_room else 0
                     output = tokens_max + room
@@ -108,7 +108,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
         """Yield deltas, then the complete reply. Connections stay open until ``aclose``."""
         library = await load_library(self.library)
         if self._client is None:
-            self._client = self._make_client(library, library.Timeout(request.stall_s, connect=CONNECT_S))
+            self._client = await self._open(library, library.Timeout(request.stall_s, connect=CONNECT_S))
         try:
             async with aclosing(self._exchange(library, self._client, request)) as items:
                 async for item in items:
@@ -190,15 +190,21 @@ class ProviderClient(ABC, Generic[AnswerT]):
     def _base_url(self) -> str:
         return self.url
 
-    def _make_client(self, library: Any, timeout: Any) -> Any:
+    async def _open(self, library: Any, timeout: Any) -> Any:
         """Return the SDK's async client. Key and URL are passed in, so it never reads them from the environment."""
-        return getattr(library, self.client)(
-            api_key=self.key or NO_KEY,
-            base_url=self._base_url,
-            timeout=timeout,
-            max_retries=0,
-            http_client=make_http_client(library),
-        )
+
+        def make() -> Any:
+            client = getattr(library, self.client)(
+                api_key=self.key or NO_KEY,
+                base_url=self._base_url,
+                timeout=timeout,
+                max_retries=0,
+                http_client=make_http_client(library),
+            )
+            attrgetter(self.resource)(client)  # The SDK imports a resource when it is first used.
+            return client
+
+        return await asyncio.to_thread(make)
 
     @abstractmethod
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:

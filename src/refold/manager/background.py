@@ -1,4 +1,4 @@
-"""Background work: folds that run while the conversation continues, and write-behind of requests prepared in memory.
+"""Background work: folds, pages, and write-behind of requests prepared in memory, while the conversation continues.
 
 Between *soft* and *hard* a model writes a summary while the conversation continues. Each manager has one worker thread,
 each session at most one job. A fold is made over a snapshot and committed if the messages it covers are unchanged.
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
 from refold.conversation import because
-from refold.errors import RefoldError
+from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Extension
 from refold.manager.batch import BatchRequest, BatchResult
 from refold.manager.compress import Remember, finish, run_ladder
@@ -22,6 +24,7 @@ from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_le
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession, load_session
 from refold.manager.store import Keeper
+from refold.memory import MarkdownSync
 from refold.recall.upkeep import SessionQueue
 
 _PAUSE_S = 0.01
@@ -123,6 +126,43 @@ class Background(SessionQueue[FoldJob]):
         except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
             why = because.ERROR(error=type(error).__name__, detail=str(error)[:300])
             self._keeper.listeners.tell(Notice("failed", session_id, why, time=self._keeper.clock()))
+
+
+class PageQueue(SessionQueue[list[tuple[str, str]]]):
+    """Sections of daily pages, as dates and texts, that are written while requests continue."""
+
+    thread_name = "refold-pages"
+
+    def __init__(self, pages: MarkdownSync, complain: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._pages = pages
+        self._complain = complain
+
+    def ask(self, session_id: str, date: str, section: str) -> None:
+        """Queue a section; complain if too many are waiting."""
+        with self._guard:
+            waiting = self._jobs.get(session_id) if self._waits(session_id) else None
+            if waiting is not None:
+                waiting.append((date, section))
+                return
+            is_queued = self._add(session_id, [(date, section)])
+        if not is_queued:
+            self._complain(session_id, "the memory page was not written: too many sections are waiting")
+
+    def close(self) -> None:
+        """Write what is waiting, within the limit of ``join``."""
+        self.join()
+        super().close()
+
+    def _do(self, session_id: str, job: list[tuple[str, str]]) -> bool:
+        with self._guard:  # Everything that waits is written with it: each write copies the page.
+            others, self._jobs = self._jobs, OrderedDict()
+        try:
+            self._pages.append_all([*job, *(section for sections in others.values() for section in sections)])
+        except (LedgerError, OSError) as error:
+            with suppress(LedgerError):
+                self._complain(session_id, f"the memory page was not written: {error}"[:300])
+        return True
 
 
 def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Remember) -> Flow[BatchResult]:

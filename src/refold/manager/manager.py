@@ -6,6 +6,7 @@ environment and starts no thread. Every public method is safe to call from any t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in, truncate
-from refold.manager.background import Background
+from refold.manager.background import Background, PageQueue
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import run_flow, run_flow_async
@@ -39,7 +40,7 @@ from refold.manager.session import read_pinned, read_window
 from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, gather_statistics
 from refold.manager.store import Keeper
 from refold.manager.undo import Forgotten, Switched
-from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync
+from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync, PageWriting
 from refold.prepared import PreparedContext, hand_over
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
@@ -88,8 +89,8 @@ class ContextCompressionManager:
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
-        # False: compressions write nothing beside the ledger, neither memory pages nor summaries for other programs.
-        self.has_pages = True
+        self.pages: PageWriting = "now"
+        self._page_queue = PageQueue(self.md_sync, lambda session_id, why: self._keeper.complain(session_id, [why]))
         # How another process opens the same ledger; empty: by the settings; None: it cannot, the ledger is an object.
         self.ledger_place: str | None = None
         if ledger is None or isinstance(ledger, str):
@@ -385,6 +386,7 @@ class ContextCompressionManager:
     def forget(self, session_id: str, handle: str | None = None) -> Forgotten:
         """Erase the messages behind a handle, or the whole session, from ledger, files and pages. There is no undo."""
         self._background.cancel(check_session(session_id))
+        self._page_queue.join()
         self._keeper.recall.forget(check_session(session_id), handle)
         forgotten = undo.forget(self._keeper, session_id, handle, self.md_sync)
         memory_notes.forget_carried(self._keeper, session_id)
@@ -444,6 +446,7 @@ class ContextCompressionManager:
     def close(self) -> None:
         """Release everything in memory and close the ledger. The manager can be used again: it reopens the ledger."""
         self._background.close()
+        self._page_queue.close()
         self._keeper.recall.close()
         self._keeper.read_ahead.close()
         self._keeper.drop_all()
@@ -471,15 +474,21 @@ class ContextCompressionManager:
 
     async def _remember(self, session_id: str, archived: Archived) -> None:
         """Write the page of the day, and the summaries for other programs."""
-        if not self.has_pages:
+        if self.pages == "off":
             return
         facts = [fact.text for fact in archived.facts]
         entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
+        section = await asyncio.to_thread(memory_notes.write_section, self.config, entry)
+        if self.pages == "later":
+            await asyncio.to_thread(self._page_queue.ask, session_id, archived.date, section)
+            return
         try:
-            await self.md_sync.append_to_daily_log(archived.date, memory_notes.write_section(self.config, entry))
+            await self.md_sync.append_to_daily_log(archived.date, section)
         finally:  # The summaries are written even if the page is not.
-            self._write_summaries(session_id, archived.folds)
-        self.compression_folder.write_config(memory_notes.list_settings(self.config))
+            await asyncio.to_thread(self._write_summaries, session_id, archived.folds)
+        await asyncio.to_thread(self.compression_folder.write_config, memory_notes.list_settings(self.config))
 
     def _write_summaries(self, session_id: str, folds: Sequence[Edit] | None = None) -> None:
-        memory_notes.write_summaries(self._keeper, self.compression_folder, session_id, folds)
+        """Write a session's summaries; a gateway only keeps the file of another program true."""
+        if self.pages == "now" or self.compression_folder.has_summaries:
+            memory_notes.write_summaries(self._keeper, self.compression_folder, session_id, folds)

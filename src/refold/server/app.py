@@ -116,6 +116,7 @@ class Application:
     ) -> None:
         self.settings = settings or GatewaySettings()
         self.manager = manager
+        manager.pages = "later"
         self.limits = LearnedLimits()
         self.keys = keys or KeyRing(Path(manager.workspace_path))
         telemetry: Telemetry | None = None

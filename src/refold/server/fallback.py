@@ -30,6 +30,7 @@ from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.manager.batch import WorkLimit
+from refold.memory import PageWriting
 from refold.prepared import PreparedContext
 from refold.server.body import (
     ReadRequest,
@@ -112,6 +113,7 @@ class PrepareJob:
     endpoint: Endpoint | None = field(default=None, repr=False)
     tenant: str = ""
     learned: Mapping[str, Limits] = field(default_factory=dict)
+    pages: PageWriting = "later"
 
 
 def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
@@ -123,6 +125,7 @@ def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits
         manager.ledger_place,
         limits,
         read_conversation_model(),
+        pages=manager.pages,
     )
 
 

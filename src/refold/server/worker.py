@@ -289,5 +289,5 @@ class _Jobs:
             if self._manager is not None:
                 self._manager.close()
             self._manager = ContextCompressionManager(job.config, job.workspace, ledger=job.ledger or None)
-            self._opened = opened
+            self._manager.pages, self._opened = job.pages, opened
         return self._manager
