@@ -54,7 +54,7 @@ Verb = Literal[
     "other",
 ]
 Status = Literal["ok", "failed", "unknown"]
-ChangeKind = Literal["created", "edited", "deleted", "moved", "reverted"]
+ChangeKind = Literal["created", "edited", "deleted", "moved", "reverted", "restored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,9 @@ class CallOutcome(ReadEvent):
 class FileChange(ReadEvent):
     """A file's change by a call: ``removed`` and ``added`` are verbatim, in the order of the file; both may be long.
 
-    A moved file has its new path in ``path`` and its old one in ``source``. Whether it took place is decided by the
-    outcome of its call.
+    A moved file has its new path in ``path`` and its old one in ``source``. The path ``.`` is the whole working tree,
+    as ``git stash`` and ``git reset --hard`` revert it and ``git stash pop`` restores it. Whether it took place is
+    decided by the outcome of its call.
     """
 
     call_id: str = ""
