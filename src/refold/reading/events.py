@@ -72,10 +72,12 @@ class ReadEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance(ReadEvent):
-    """A person's words: a sentence, with the list or the block that it introduces."""
+    """A person's words: a sentence. ``lead`` and ``block`` are as in a statement."""
 
     kind: UtteranceKind = "remark"
+    lead: str = ""
     block: str = ""
+    in_block: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +91,15 @@ class HarnessNote(ReadEvent):
 class Statement(ReadEvent):
     """A sentence of the assistant. ``lead`` is the heading or sentence that introduces it, ``block`` the list or code.
 
+    In a recorded chat, ``lead`` is the time and the name before the message. ``in_block``: the sentence is an item of
+    the list in the ``block`` of a sentence before it, so whoever writes that block must not write it again.
     ``retracts``: it takes back what was said just before it ("wait, no"). ``is_last``: it closes its message.
     """
 
     kind: StatementKind = "remark"
     lead: str = ""
     block: str = ""
+    in_block: bool = False
     retracts: bool = False
     is_last: bool = False
 

@@ -1,0 +1,112 @@
+"""Rules that say what a sentence means, one file for each language (``rules/en.toml``, ``rules/zh.toml``).
+
+A rule has the kind that it recognises, words of which one must occur, a pattern for the sentences that have one, and
+examples. Words are looked up first: most sentences are compared with a few patterns only. Another language is another
+file; nothing here knows a language by name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Side = Literal["person", "assistant"]
+Unit = Literal["word", "character"]
+
+# A sentence shows what it is at its beginning.
+SENTENCE_CHARS = 400
+
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_CURLY = str.maketrans("’‘", "''")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One rule. ``yes`` are sentences that it fits, ``no`` sentences that it must not fit."""
+
+    kind: str
+    words: frozenset[str]
+    pattern: re.Pattern[str] | None
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+
+    def fits(self, sentence: str) -> bool:
+        """Return whether a sentence that has one of the words fits the pattern."""
+        return self.pattern is None or self.pattern.search(sentence) is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleFile:
+    """The rules of one language, by side, and by the words that call for them."""
+
+    language: str
+    unit: Unit
+    rules: Mapping[Side, tuple[Rule, ...]]
+    by_word: Mapping[Side, Mapping[str, tuple[Rule, ...]]]
+
+    def find_kinds(self, sentence: str, side: Side) -> set[str]:
+        """Return the kinds of all rules that fit a sentence."""
+        by_word = self.by_word[side]
+        if self.unit == "word":
+            words = set(_WORD.findall(sentence.lower())).intersection(by_word)
+        else:
+            words = {word for word in by_word if word in sentence}
+        kinds: set[str] = set()
+        for rule in {rule for word in words for rule in by_word[word]}:
+            if rule.kind not in kinds and rule.fits(sentence):
+                kinds.add(rule.kind)
+        return kinds
+
+
+def find_kinds(sentence: str, side: Side) -> set[str]:
+    """Return what a sentence of a person or of the assistant means, in any language that has rules."""
+    seen = sentence[:SENTENCE_CHARS].translate(_CURLY)
+    is_plain = seen.isascii()
+    kinds: set[str] = set()
+    for rules in load_rules():
+        if rules.unit == "word" or not is_plain:
+            kinds |= rules.find_kinds(seen, side)
+    return kinds
+
+
+@cache
+def load_rules() -> tuple[RuleFile, ...]:
+    """Return the rules of every language, in the order of the names of their files."""
+    folder = files("refold.reading").joinpath("rules")
+    texts = sorted((entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir())
+    found = (tomllib.loads(text) for name, text in texts if name.endswith(".toml"))
+    return tuple(_read_file(table) for table in found if "language" in table)
+
+
+def _read_file(table: Mapping[str, object]) -> RuleFile:
+    sides: tuple[Side, ...] = ("person", "assistant")
+    rules = {side: tuple(_read_rule(entry) for entry in table[side]) for side in sides}  # type: ignore[attr-defined]
+    unit: Unit = "word" if table["unit"] == "word" else "character"
+    return RuleFile(str(table["language"]), unit, rules, {side: _group(rules[side]) for side in sides})
+
+
+def _read_rule(entry: Mapping[str, object]) -> Rule:
+    pattern = entry.get("pattern")
+    words, yes, no = (tuple(map(str, entry[key])) for key in ("words", "yes", "no"))  # type: ignore[call-overload]
+    compiled = re.compile(str(pattern), re.IGNORECASE) if pattern else None
+    return Rule(str(entry["kind"]), frozenset(words), compiled, yes, no)
+
+
+def _group(rules: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
+    found: dict[str, tuple[Rule, ...]] = {}
+    for rule in rules:
+        for word in rule.words:
+            found[word] = (*found.get(word, ()), rule)
+    return found
+
+
+@cache
+def load_weights(section: str) -> Mapping[str, float]:
+    """Return a section of ``weights.toml``."""
+    text = files("refold.reading").joinpath("weights.toml").read_text(encoding="utf-8")
+    return {name: float(weight) for name, weight in tomllib.loads(text)[section].items()}

@@ -1,0 +1,204 @@
+"""What people and the assistant say: sentences with their meaning, as events.
+
+A person's sentence is an ``Utterance``, the assistant's a ``Statement``, what the program around the model writes a
+``HarnessNote``. The meaning comes from the rules of each language; where several rules fit a sentence, the order of
+``_PERSON`` and ``_ASSISTANT`` decides: a guess is never a finding, a question never a fact. Code, tables and headings
+are no sentences; they are kept with the sentence that introduces them. A very long text is read at both ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from refold.conversation.message import Part
+from refold.patterns import lazy_regex
+from refold.reading.events import HarnessNote, NoteKind, ReadEvent, Statement, StatementKind, Utterance, UtteranceKind
+from refold.reading.rules import find_kinds, load_weights
+from refold.reading.sentences import PlacedSentence, split_sentences
+
+Voice = Literal["person", "assistant", "harness"]
+
+# Of a longer text so many characters are read at its beginning and at its end.
+HEAD_CHARS, TAIL_CHARS = 48_000, 24_000
+# A longer message of a person is a document: only the first words of a sentence make it a rule.
+PASTED_CHARS = 1_500
+# The last sentence of so long a text is its conclusion, unless it only announces, asks or guesses.
+TRAIN_CHARS = 600
+# An approval is short.
+APPROVAL_CHARS = 120
+RULE_CHARS = 400
+
+_PERSON: tuple[UtteranceKind, ...] = ("rule", "correction", "approval", "request", "question")
+_ASSISTANT: tuple[StatementKind, ...] = (
+    "guess",
+    "conclusion",
+    "cause",
+    "done",
+    "decision",
+    "intent",
+    "finding",
+)
+_QUESTION = lazy_regex(r"[?？][\"'”’)）*_` ]{0,4}\Z")
+_ASKS_OPENLY = lazy_regex(r"\b(?:you|your)\b|[您你]", re.I)
+# Labels before the first sentence: "THOUGHT:", and stamps of time and name of a chat that was recorded.
+_LABEL = lazy_regex(r"\s*+(?:[A-Z]{4,12}:\s+)(?=\S)")
+_STAMP = lazy_regex(
+    r"\s*+(?:[\[(][^\n\[\]()]{0,60}\d{1,4}[:/.-]\d{1,2}[^\n\[\]()]{0,60}[\])]\s{0,4})?[^\W\d][\w.' -]{0,40}[:：](?=\s)"
+)
+_STAMP_OPENS = lazy_regex(r"\s*+[\[(][^\n\[\]()]{0,60}\d")
+_NAMED = lazy_regex(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w|\b[A-Z]{2,}\d")
+_NOTES: tuple[tuple[NoteKind, re.Pattern[str]], ...] = (
+    (
+        "complaint",
+        lazy_regex(r"exactly one|could not be parsed|format|invalid|did not (?:use|call|contain)|格式|无法解析", re.I),
+    ),
+    ("continue", lazy_regex(r"\A\W{0,9}(?:please )?(?:continue|keep going|carry on|go on)|\A\W{0,9}请?继续", re.I)),
+    ("environment", lazy_regex(r"environment|<cwd>|working directory|repository_info|runtime_info|agents\.md", re.I)),
+    ("command", lazy_regex(r"<command-|local-command|<bash-|\A\s{0,9}/\w|interrupted|aborted|notification", re.I)),
+)
+
+
+def read_words(part: Part, index: int, speaker: Voice) -> tuple[ReadEvent, ...]:
+    """Return what the words of one part say, in order; ``index`` is the place of the part in its message."""
+    if not part.text.strip():
+        return ()
+    if speaker == "harness":
+        return (read_note(part.text, index),)
+    sentences, lead = _read_sentences(part.text)
+    if speaker == "person":
+        return tuple(_read_utterances(sentences, index, part.text, lead))
+    return tuple(_read_statements(sentences, index, part.text, lead))
+
+
+def read_note(text: str, index: int) -> HarnessNote:
+    """Return a notice of the program around the model, whole."""
+    opening = text[:600]
+    kind: NoteKind = next((kind for kind, pattern in _NOTES if pattern.search(opening)), "reminder")
+    return HarnessNote(part=index, start=0, stop=len(text), text=text, kind=kind)
+
+
+def _read_sentences(text: str) -> tuple[list[PlacedSentence], str]:
+    """Return the sentences of a text without the label before them, and the label if it names the speaker."""
+    start, lead = 0, ""
+    stamp = _STAMP.match(text) if _STAMP_OPENS.match(text) else None
+    if stamp is not None:
+        start, lead = stamp.end(), stamp[0].strip()
+    elif (label := _LABEL.match(text)) is not None:
+        start = label.end()
+    if len(text) - start <= HEAD_CHARS + TAIL_CHARS:
+        return split_sentences(text, start), lead
+    # Both cuts fall on the border of a line where there is one near.
+    head_stop = text.rfind("\n", start + HEAD_CHARS // 2, start + HEAD_CHARS)
+    head_stop = start + HEAD_CHARS if head_stop < 0 else head_stop
+    tail_start = text.find("\n", len(text) - TAIL_CHARS, len(text) - TAIL_CHARS // 2)
+    tail_start = len(text) - TAIL_CHARS if tail_start < 0 else tail_start
+    return [*split_sentences(text, start, head_stop), *split_sentences(text, tail_start)], lead
+
+
+def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str, stamp: str) -> Iterable[Utterance]:
+    is_pasted = len(text) > PASTED_CHARS
+    block_stop = -1
+    for sentence in sentences:
+        if sentence.shape in ("code", "table", "tag", "heading"):
+            continue
+        yield Utterance(
+            part=index,
+            start=sentence.start,
+            stop=sentence.stop,
+            text=sentence.text,
+            kind=_classify_person(sentence, is_pasted=is_pasted),
+            lead=stamp or sentence.lead,
+            block=sentence.block,
+            in_block=sentence.start < block_stop,
+        )
+        block_stop = max(block_stop, _find_block_stop(sentence, text))
+
+
+def _find_block_stop(sentence: PlacedSentence, text: str) -> int:
+    """Return where the block of a sentence ends in its text; before everything if it has none."""
+    if not sentence.block:
+        return -1
+    return text.find(sentence.block, sentence.stop) + len(sentence.block)
+
+
+def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceKind:
+    text = sentence.text
+    kinds = find_kinds(text, "person")
+    if sentence.shape == "quote":
+        return "remark"
+    is_question = _QUESTION.search(text) is not None
+    if is_question:
+        return "request" if "request" in kinds else "question"
+    if "rule" in kinds and (len(text) > RULE_CHARS or (is_pasted and "request" not in kinds and len(text) > 200)):
+        kinds.discard("rule")
+    if "approval" in kinds and len(text) > APPROVAL_CHARS:
+        kinds.discard("approval")
+    return next((kind for kind in _PERSON if kind in kinds), "remark")
+
+
+def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str, stamp: str) -> Iterable[Statement]:
+    spoken = [one for one in sentences if one.shape in ("prose", "item", "quote")]
+    closing = next((one for one in reversed(spoken) if "polite" not in find_kinds(one.text, "assistant")), None)
+    block_stop = -1
+    for sentence in spoken:
+        is_last = sentence is closing
+        kind, retracts = _classify_assistant(sentence, closes_train=is_last and len(text) >= TRAIN_CHARS)
+        yield Statement(
+            part=index,
+            start=sentence.start,
+            stop=sentence.stop,
+            text=sentence.text,
+            kind=kind,
+            lead=stamp or sentence.lead,
+            block=sentence.block,
+            in_block=sentence.start < block_stop,
+            retracts=retracts,
+            is_last=is_last,
+        )
+        block_stop = max(block_stop, _find_block_stop(sentence, text))
+
+
+def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tuple[StatementKind, bool]:
+    """Return the kind of a statement, and whether it takes back the one before it."""
+    if sentence.shape == "quote":
+        return "remark", False
+    kinds = find_kinds(sentence.text, "assistant")
+    retracts = "retraction" in kinds
+    if _QUESTION.search(sentence.text) is not None:
+        # A question that the assistant asks itself is a doubt.
+        is_asked = "question" in kinds or _ASKS_OPENLY.search(sentence.text) is not None
+        return ("question" if is_asked else "guess"), retracts
+    if "question" in kinds and "guess" not in kinds and not kinds & {"done", "cause"}:
+        return "question", retracts
+    if "polite" in kinds:
+        return "remark", retracts
+    if "negated" in kinds and "done" in kinds:
+        kinds = (kinds - {"done"}) | {"finding"}
+    kind: StatementKind = next((kind for kind in _ASSISTANT if kind in kinds), "remark")
+    if closes_train and kind in ("cause", "decision", "finding", "done", "remark") and "intent" not in kinds:
+        kind = "conclusion"
+    return kind, retracts
+
+
+def weigh(event: Utterance | Statement) -> float:
+    """Return how much a sentence counts beside others, by its kind, its place and the exact names it has."""
+    weights = load_weights("sentences")
+    kind: str = event.kind
+    if kind == "remark" and isinstance(event, Utterance) and "fact" in find_kinds(event.text, "person"):
+        kind = "fact"
+    worth = weights[kind] + weights["named"] * min(3, len(_NAMED.findall(event.text[:400])))
+    return worth * weights["last"] if isinstance(event, Statement) and event.is_last else worth
+
+
+def close_once(events: Sequence[ReadEvent]) -> tuple[ReadEvent, ...]:
+    """Return the events of a message of several parts: only the last part with words closes the message."""
+    last = max((event.part for event in events if isinstance(event, Statement)), default=-1)
+    return tuple(
+        replace(event, is_last=False)
+        if isinstance(event, Statement) and event.is_last and event.part != last
+        else event
+        for event in events
+    )

@@ -1,0 +1,60 @@
+"""Rules are data: their examples hold, their patterns are linear, and a language is one file."""
+
+import pytest
+
+from refold.reading.rules import SENTENCE_CHARS, Rule, RuleFile, find_kinds, load_rules, load_weights
+from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
+
+EVERY = [
+    pytest.param(rules, side, rule, id=f"{rules.language}-{side}-{rule.kind}-{number}")
+    for rules in load_rules()
+    for side, several in rules.rules.items()
+    for number, rule in enumerate(several)
+]
+PATTERNS = [one for one in EVERY if one.values[2].pattern is not None]
+
+
+def fits(rules: RuleFile, rule: Rule, sentence: str) -> bool:
+    """Return whether this very rule fits a sentence: one of its words occurs, and its pattern."""
+    lowered = sentence.lower()
+    has_word = any(word.lower() in lowered for word in rule.words)
+    return has_word and rule.fits(sentence.translate(str.maketrans("’‘", "''")))
+
+
+@pytest.mark.parametrize(("rules", "side", "rule"), EVERY)
+def test_a_rule_fits_its_examples_and_no_counterexample(rules: RuleFile, side: str, rule: Rule) -> None:
+    assert rule.yes, "a rule has examples"
+    assert rule.no, "a rule has counterexamples"
+    assert [sentence for sentence in rule.yes if rule.kind not in find_kinds(sentence, side)] == []
+    assert [sentence for sentence in rule.yes if not fits(rules, rule, sentence)] == []
+    assert [sentence for sentence in rule.no if fits(rules, rule, sentence)] == []
+
+
+@pytest.mark.parametrize(("rules", "side", "rule"), PATTERNS)
+def test_the_pattern_of_a_rule_is_linear(rules: RuleFile, side: str, rule: Rule) -> None:
+    run = runs_of("nowhere", rule.pattern, {})["finditer"]
+    try:
+        slowest = find_slowest(run, list(list_texts(rule.pattern)))
+    except TookTooLong:
+        pytest.fail("the pattern does not end on a short text")
+    assert [growth for write in slowest if (growth := find_growth(run, write))] == []
+
+
+def test_both_languages_have_the_same_kinds() -> None:
+    kinds = [{(side, rule.kind) for side, several in one.rules.items() for rule in several} for one in load_rules()]
+    assert len(kinds) >= 2
+    assert all(one == kinds[0] for one in kinds)
+
+
+def test_a_sentence_is_judged_by_its_beginning() -> None:
+    assert "cause" in find_kinds("It failed because of the lock. ", "assistant")
+    assert "cause" not in find_kinds("x" * SENTENCE_CHARS + " because of the lock", "assistant")
+
+
+def test_every_kind_of_sentence_has_a_weight() -> None:
+    weights = load_weights("sentences")
+    unweighed = {"retraction", "negated", "polite"}
+    assert {rule.kind for one in load_rules() for several in one.rules.values() for rule in several} <= (
+        weights.keys() | unweighed
+    )
+    assert len(weights) <= 16, "few weights"
