@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.reading.rules import SENTENCE_CHARS, Rule, RuleFile, find_kinds, load_rules, load_weights
+from refold.reading.rules import SENTENCE_CHARS, LanguageRules, SentenceRule, find_kinds, load_rules, load_weights
 from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
 EVERY = [
@@ -14,7 +14,7 @@ EVERY = [
 PATTERNS = [one for one in EVERY if one.values[2].pattern is not None]
 
 
-def fits(rules: RuleFile, rule: Rule, sentence: str) -> bool:
+def fits(rules: LanguageRules, rule: SentenceRule, sentence: str) -> bool:
     """Return whether this very rule fits a sentence: one of its words occurs, and its pattern."""
     lowered = sentence.lower()
     has_word = any(word.lower() in lowered for word in rule.words)
@@ -22,7 +22,7 @@ def fits(rules: RuleFile, rule: Rule, sentence: str) -> bool:
 
 
 @pytest.mark.parametrize(("rules", "side", "rule"), EVERY)
-def test_a_rule_fits_its_examples_and_no_counterexample(rules: RuleFile, side: str, rule: Rule) -> None:
+def test_a_rule_fits_its_examples_and_no_counterexample(rules: LanguageRules, side: str, rule: SentenceRule) -> None:
     assert rule.yes, "a rule has examples"
     assert rule.no, "a rule has counterexamples"
     assert [sentence for sentence in rule.yes if rule.kind not in find_kinds(sentence, side)] == []
@@ -31,7 +31,7 @@ def test_a_rule_fits_its_examples_and_no_counterexample(rules: RuleFile, side: s
 
 
 @pytest.mark.parametrize(("rules", "side", "rule"), PATTERNS)
-def test_the_pattern_of_a_rule_is_linear(rules: RuleFile, side: str, rule: Rule) -> None:
+def test_the_pattern_of_a_rule_is_linear(rules: LanguageRules, side: str, rule: SentenceRule) -> None:
     run = runs_of("nowhere", rule.pattern, {})["finditer"]
     try:
         slowest = find_slowest(run, list(list_texts(rule.pattern)))

@@ -26,7 +26,7 @@ _CURLY = str.maketrans("’‘", "''")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class SentenceRule:
     """One rule. ``yes`` are sentences that it fits, ``no`` sentences that it must not fit."""
 
     kind: str
@@ -41,13 +41,13 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RuleFile:
+class LanguageRules:
     """The rules of one language, by side, and by the words that call for them."""
 
     language: str
     unit: Unit
-    rules: Mapping[Side, tuple[Rule, ...]]
-    by_word: Mapping[Side, Mapping[str, tuple[Rule, ...]]]
+    rules: Mapping[Side, tuple[SentenceRule, ...]]
+    by_word: Mapping[Side, Mapping[str, tuple[SentenceRule, ...]]]
 
     def find_kinds(self, sentence: str, side: Side) -> set[str]:
         """Return the kinds of all rules that fit a sentence."""
@@ -75,7 +75,7 @@ def find_kinds(sentence: str, side: Side) -> set[str]:
 
 
 @cache
-def load_rules() -> tuple[RuleFile, ...]:
+def load_rules() -> tuple[LanguageRules, ...]:
     """Return the rules of every language, in the order of the names of their files."""
     folder = files("refold.reading").joinpath("rules")
     texts = sorted((entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir())
@@ -83,22 +83,22 @@ def load_rules() -> tuple[RuleFile, ...]:
     return tuple(_read_file(table) for table in found if "language" in table)
 
 
-def _read_file(table: Mapping[str, object]) -> RuleFile:
+def _read_file(table: Mapping[str, object]) -> LanguageRules:
     sides: tuple[Side, ...] = ("person", "assistant")
     rules = {side: tuple(_read_rule(entry) for entry in table[side]) for side in sides}  # type: ignore[attr-defined]
     unit: Unit = "word" if table["unit"] == "word" else "character"
-    return RuleFile(str(table["language"]), unit, rules, {side: _group(rules[side]) for side in sides})
+    return LanguageRules(str(table["language"]), unit, rules, {side: _group(rules[side]) for side in sides})
 
 
-def _read_rule(entry: Mapping[str, object]) -> Rule:
+def _read_rule(entry: Mapping[str, object]) -> SentenceRule:
     pattern = entry.get("pattern")
     words, yes, no = (tuple(map(str, entry[key])) for key in ("words", "yes", "no"))  # type: ignore[call-overload]
     compiled = re.compile(str(pattern), re.IGNORECASE) if pattern else None
-    return Rule(str(entry["kind"]), frozenset(words), compiled, yes, no)
+    return SentenceRule(str(entry["kind"]), frozenset(words), compiled, yes, no)
 
 
-def _group(rules: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
-    found: dict[str, tuple[Rule, ...]] = {}
+def _group(rules: tuple[SentenceRule, ...]) -> dict[str, tuple[SentenceRule, ...]]:
+    found: dict[str, tuple[SentenceRule, ...]] = {}
     for rule in rules:
         for word in rule.words:
             found[word] = (*found.get(word, ()), rule)

@@ -93,7 +93,7 @@ class PlacedSentence:
     block: str = ""
 
 
-class _Piece(NamedTuple):
+class _LineRun(NamedTuple):
     """Lines of one shape. ``start`` is where the first line begins, ``inner`` where its content does."""
 
     shape: Shape
@@ -140,7 +140,7 @@ class _Headings:
         self._lasting = ""
         self._is_used = False
 
-    def pass_piece(self, piece: _Piece, text: str) -> None:
+    def pass_piece(self, piece: _LineRun, text: str) -> None:
         if piece.shape == "heading":
             self.text = text[piece.inner : piece.stop].strip()
             self._is_used = False
@@ -159,7 +159,7 @@ def _introduces(before: PlacedSentence, text: str, start: int) -> bool:
     return before.shape in ("prose", "item", "quote") and _INTRODUCES.search(before.text[-120:]) is not None
 
 
-def _find_run_stop(pieces: list[_Piece], at: int) -> int:
+def _find_run_stop(pieces: list[_LineRun], at: int) -> int:
     """Return where the list or the quote that begins with this piece ends; code between two items belongs to it."""
     shape, stop = pieces[at].shape, pieces[at].stop
     for piece in pieces[at:]:
@@ -170,7 +170,7 @@ def _find_run_stop(pieces: list[_Piece], at: int) -> int:
     return stop
 
 
-def _split_pieces(text: str, start: int, stop: int) -> Iterator[_Piece]:
+def _split_pieces(text: str, start: int, stop: int) -> Iterator[_LineRun]:
     """Yield the lines of a text by shape, blank ones left out; a fence or a table is one piece."""
     fence, opened = "", 0
     is_after_blank, is_after_item, table = True, False, None
@@ -184,15 +184,15 @@ def _split_pieces(text: str, start: int, stop: int) -> Iterator[_Piece]:
             # A fence with a language opens another block: the one before it was never closed.
             if marks is not None and marks[1][0] == fence[0] and (len(marks[1]) >= len(fence) or marks[2].strip()):
                 if marks[2].strip():
-                    yield _Piece("code", opened, opened, max(opened, at - 1))
+                    yield _LineRun("code", opened, opened, max(opened, at - 1))
                     fence, opened = marks[1], at
                 else:
-                    yield _Piece("code", opened, opened, end)
+                    yield _LineRun("code", opened, opened, end)
                     fence = ""
             at = end + 1
             continue
         if table is not None and not _ROW.match(line):
-            yield _Piece("table", table, table, at - 1)
+            yield _LineRun("table", table, table, at - 1)
             table = None
         if marks is not None:
             fence, opened = marks[1], at
@@ -203,16 +203,16 @@ def _split_pieces(text: str, start: int, stop: int) -> Iterator[_Piece]:
             is_after_blank = is_after_item = False
         else:
             shape, inner = _find_shape(line, may_be_code=is_after_blank and not is_after_item)
-            yield _Piece(shape, at, at + inner, end)
+            yield _LineRun(shape, at, at + inner, end)
             is_after_blank = False
             is_after_item = shape == "item" or (is_after_item and line[:1] in " \t")
         if marks is not None:
             is_after_blank = is_after_item = False
         at = end + 1
     if fence:
-        yield _Piece("code", opened, opened, stop)
+        yield _LineRun("code", opened, opened, stop)
     elif table is not None:
-        yield _Piece("table", table, table, stop)
+        yield _LineRun("table", table, table, stop)
 
 
 def _find_shape(line: str, *, may_be_code: bool) -> tuple[Shape, int]:
@@ -226,9 +226,9 @@ def _find_shape(line: str, *, may_be_code: bool) -> tuple[Shape, int]:
     return "prose", 0
 
 
-def _join_wrapped(text: str, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+def _join_wrapped(text: str, pieces: Iterable[_LineRun]) -> Iterator[_LineRun]:
     """Yield the pieces with wrapped lines of one paragraph or one item joined, and lines of indented code."""
-    last: _Piece | None = None
+    last: _LineRun | None = None
     for piece in pieces:
         if last is not None and _continues(text, last, piece):
             last = last._replace(stop=piece.stop)
@@ -240,7 +240,7 @@ def _join_wrapped(text: str, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
         yield last
 
 
-def _continues(text: str, last: _Piece, piece: _Piece) -> bool:
+def _continues(text: str, last: _LineRun, piece: _LineRun) -> bool:
     if text[last.stop : piece.start] != "\n":
         return False
     if last.shape == "code" and text[last.start] in " \t":
@@ -292,7 +292,7 @@ def _is_full_stop(text: str, start: int, at: int, end: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
+class ShortText:
     """A text without its middle, or without its end. ``chars`` and ``lines`` count exactly what was left out."""
 
     head: str
@@ -301,21 +301,21 @@ class Shortened:
     lines: int = 0
 
 
-def shorten_text(text: str, chars_max: int, *, tail_share: float = 0.3) -> Shortened:
+def shorten_text(text: str, chars_max: int, *, tail_share: float = 0.3) -> ShortText:
     """Shorten a text to at most ``chars_max`` characters, at borders of lines, sentences or words where one is near.
 
     ``tail_share`` of the room is for the end of the text; with 0 only its beginning is kept. What was left out is
     counted; whoever writes the text must show the count.
     """
     if len(text) <= chars_max:
-        return Shortened(text)
+        return ShortText(text)
     room = max(0, chars_max)
     tail_room = int(room * tail_share)
     head_stop = _border_before(text, room - tail_room)
     tail_start = _border_after(text, len(text) - tail_room) if tail_room else len(text)
     head, tail = text[:head_stop].rstrip(), text[tail_start:].lstrip()
     left_out = text[len(head) : len(text) - len(tail)]
-    return Shortened(head, tail, len(left_out), left_out.count("\n"))
+    return ShortText(head, tail, len(left_out), left_out.count("\n"))
 
 
 def _border_before(text: str, at: int) -> int:
