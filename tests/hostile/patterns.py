@@ -75,6 +75,7 @@ MADE = {
     "refold.llm.redact._named": (),
     "refold.llm.redact._shape": (),
     "refold.patterns.__getattr__": (),  # What lazy_regex was given, which the walk finds.
+    "refold.reading.rules._read_rule": (),  # Each is measured in tests/reading/test_rules.py.
     "refold.recall.facts._is_renounced": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
     "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),
     "refold.stages.extract.cue._compile": (),
