@@ -33,9 +33,9 @@ def test_taking_a_setting_out_takes_its_empty_block_with_it() -> None:
 
 
 def test_a_file_in_flow_style_is_rewritten_with_the_same_content() -> None:
-    text = change_text("compression:\n  fold: {keep_units: 3}\ngateway:\n  port: 1\n", {"fold.prompt": "a\nb: c"})
+    text = change_text("compression:\n  fold: {keep_rounds: 3}\ngateway:\n  port: 1\n", {"fold.prompt": "a\nb: c"})
     assert "port: 1" in text
-    assert "keep_units: 3" in text
+    assert "keep_rounds: 3" in text
     assert "prompt: |-\n      a\n      b: c\n" in text
 
 

@@ -82,7 +82,7 @@ def test_an_error_never_repeats_a_long_value() -> None:
         ({"target_ratio": 0.3, "compact_target": "40%"}, ("target_ratio", "compact_target")),
         ({"retention_count": 3, "keep_last": 4}, ("retention_count", "keep_last")),
         ({"retention_count": 3, "fold": {"keep_messages": 4}}, ("retention_count", "fold.keep_messages")),
-        ({"keep_recent": 3, "keep_last_turns": 4}, ("keep_recent", "keep_last_turns")),
+        ({"keep_recent": 3, "fold": {"keep_rounds": 4}}, ("keep_recent", "fold.keep_rounds")),
         (
             {"auto_compress": True, "context_compression_enabled": False},
             ("auto_compress", "context_compression_enabled"),
@@ -119,7 +119,7 @@ def test_a_config_cannot_be_changed_only_replaced() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.keep_recent = 4  # type: ignore[misc]
     changed = config.replace(keep_recent=4)
-    assert (config.fold.keep_turns, changed.fold.keep_turns) == (3, 4)
+    assert (config.fold.keep_rounds, changed.fold.keep_rounds) == (3, 4)
 
 
 def test_replacing_the_preset_keeps_what_was_set_on_top() -> None:
@@ -139,7 +139,7 @@ def test_a_new_word_on_how_much_to_keep_replaces_a_presets_word_in_any_unit() ->
         == CompressionConfig(preset="turns", retention_count=5, fold={"keep_turns": None}).fold
     )
     config = CompressionConfig(preset="archive", keep_recent=2)
-    assert (config.fold.keep_messages, config.fold.keep_turns) == (None, 2)
+    assert (config.fold.keep_messages, config.fold.keep_rounds) == (None, 2)
 
 
 def test_a_new_window_replaces_a_presets_window_under_another_name() -> None:

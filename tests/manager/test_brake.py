@@ -50,7 +50,9 @@ def test_a_view_that_has_grown_is_compressed_again(tmp_path: Path) -> None:
 
 def test_a_compression_that_archived_something_is_not_a_failure_however_much_is_left(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
-    assert all(grow(manager, chat(10), 12))
+    acted = grow(manager, chat(10), 12)
+    assert acted[-1]
+    assert sum(acted) >= 10, "only a batch that is too small waits for the next request"
     assert not manager.status("s1").stopped
 
 

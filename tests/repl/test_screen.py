@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from refold.budget import Budget, Counts, Thresholds
-from refold.budget.trigger import look_ahead
+from refold.budget.decision import DecisionPolicy, look_ahead
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import shorten_tokens, split_blocks, write_gauge
 from refold.cli.repl.session import describe_call, show_text
@@ -36,7 +36,7 @@ def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: R
         edits=0,
         pinned=0,
         stopped=stopped,
-        ahead=look_ahead(Counts(tokens), Budget(hard, soft, soft, soft // 2, hard)),
+        ahead=look_ahead(Counts(tokens), Budget(hard, soft, soft, soft // 2, hard), DecisionPolicy()),
     )
 
 
@@ -62,7 +62,7 @@ def test_s3_9_the_gauge_shows_messages_where_their_number_acts_next() -> None:
     ahead = look_ahead(
         Counts(1_000, 60, 30),
         Budget(100_000, 90_000, 80_000, 45_000, 128_000),
-        Thresholds(rounds=100, tokens=4_000, kept=50),
+        DecisionPolicy(Thresholds(rounds=100, tokens=4_000, kept=50)),
     )
     gauge = write_gauge(replace(make_status(1_000), ahead=ahead))
     assert gauge == "▰▰▰▱▱ 60% · 60/100 messages · compresses at 100 messages or 4,000 tokens; 40 messages to go"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from refold.agent import AgentLimits
-from refold.agent.events import Compressed, Compressing, Finished, Offloaded, StepStarted, ToolFinished
+from refold.agent.events import Compressed, Compressing, Finished, Offloaded, Retrying, StepStarted, ToolFinished
 from refold.agent.models import Chosen
 from refold.agent.tools import cut_output
 from refold.cli.repl.commands import COMMANDS, run_command
@@ -184,6 +184,20 @@ async def test_s4_6_finish_reason_length_forces_a_compression_always_in_this_pre
         events = await run_all(make_agent(provider, manager), "And now?")
     assert pick(events, Finished)[0].text == "whole"
     assert pick(events, Compressed)[0].reason == because.CUT_OFF()
+
+
+async def test_s4_6_the_loop_says_nothing_of_a_full_window_that_is_nearly_empty(tmp_path: Path) -> None:
+    """A chat grows by a few words each turn; then an answer reaches its own limit."""
+    turns = [say("fine")] * 8
+    cut = say("half an", finish_reason="length", usage=ScriptedUsage(1_706, 100))
+    with ScriptedProvider([*turns, cut, say("whole")]) as provider, make_manager(tmp_path, preset="turns") as manager:
+        agent = make_agent(provider, manager)
+        for turn in range(9):
+            events = await run_all(agent, f"Question {turn} about the garden, its soil and its seeds?")
+        assert manager.status("s").tokens < 2_000
+    (retried,) = pick(events, Retrying)
+    assert str(retried.reason) == "the answer was cut off at its length limit"
+    assert "full" not in str(events)
 
 
 async def test_s4_6_attempts_are_limited(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_s1_1_camel_case_is_accepted_as_json_has_it() -> None:
 
 def test_s1_1_the_fields_reach_the_stages_that_do_it() -> None:
     config = CompressionConfig.preset("importance")
-    assert config.fold.keep_turns == 10
+    assert (config.fold.keep_rounds, config.fold.rounds_max) == (10, 50)
     assert config.fold.importance_threshold == 0.3
     assert config.fold.summary_chars_max == 500
     assert config.truncate.chars_max == 3000

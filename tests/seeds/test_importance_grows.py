@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.agent import AgentLimits
 from refold.agent.context_tools import ContextTools
 from refold.agent.events import ToolFinished
+from refold.conversation.turn import find_rounds
 from refold.testing import ScriptedProvider, call_tool
 from refold.testing import say as answer
 from tests.agent.talking import make_agent, make_manager, pick, run_all
-from tests.seeds.growing import grow, say
+from tests.seeds.growing import SENTENCES, grow, say, work
 from tests.server.running import make_body, start_rig
 
 KEPT_TURNS, MESSAGES, SUMMARY_CHARS = 10, 20, 500
@@ -112,19 +114,79 @@ def test_s1_3_a_request_that_is_sent_again_changes_nothing(tmp_path: Path) -> No
     assert not manager.status("s1").stopped
 
 
-def test_s1_1_max_turns_is_a_second_trigger(tmp_path: Path) -> None:
-    """Where most messages are important they stay, and the turns in view grow past the limit."""
-    config = CompressionConfig(preset="importance", keep_recent=40, max_turns=12)
-    manager = ContextCompressionManager(config, tmp_path)
-    for history in grow("short", "en", 41):
-        report = manager.prepare_context_sync("s1", history).report
-        assert report is not None
-        assert report.stages == ()
-    assert "25 turns" not in str(manager.status("s1").trigger)
-    small = ContextCompressionManager(CompressionConfig(max_turns=12, keep_recent=3), tmp_path / "two")
-    for history in grow("short", "en", 41):
-        prepared = small.prepare_context_sync("s1", history)
-        assert (prepared.summary is not None) is (len(history) > 24)
+def test_s1_1_max_turns_is_the_most_rounds_in_view_however_many_are_important(tmp_path: Path) -> None:
+    """Half of the messages are important; one says twice why, and outlives the others."""
+    first = "Remember: the pump must always stay at `pump-7`. We decided that. "
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in grow("long", "en", 335):
+            for at, message in enumerate(history):
+                message["content"] = f"{first if at == 2 else ''}{message['content']}"
+            prepared = manager.prepare_context_sync("s1", history)
+            assert len(find_rounds([item for item in manager.read_view("s1") if not item.is_fold])) <= 50
+            assert len(prepared.messages) <= 60
+            kept = [message for message in prepared.messages if str(message["content"]).startswith(first)]  # type: ignore[index]
+            assert kept or len(history) < 3
+    *_, history = grow("long", "en", 335)
+    assert history[0] not in prepared.messages, "the oldest of the others go first"
+    assert manager.config.max_turns == 50
+
+
+def test_s1_1_max_turns_alone_triggers_with_rounds_of_an_agent_too(tmp_path: Path) -> None:
+    config = CompressionConfig(max_turns=12, keep_recent=3)
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for history in grow("short", "en", 41):
+            prepared = manager.prepare_context_sync("s1", history)
+            assert (prepared.summary is not None) is (len(history) > 24)
+        for history in work(turns=1, steps=20):
+            prepared = manager.prepare_context_sync("s2", history)
+            assert (prepared.summary is not None) is (len(history) > 25)
+
+
+def check_work(messages: list[Any], history: list[Any]) -> None:
+    """Check the view of an agent's session: records, what is important, and the last ten rounds whole."""
+    assert len(messages) < 60
+    if len(history) > MESSAGES + 2:
+        assert "⟨f:" in str(messages[:2])
+    recent = history[2 - 2 * KEPT_TURNS :]  # One round is a question alone, another an answer without a call.
+    assert messages[-len(recent) :] == recent
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_s1_3_an_agent_that_takes_many_steps_for_each_turn_is_compressed(tmp_path: Path, language: str) -> None:
+    acted: list[int] = []
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in work(turns=4, steps=25, language=language):
+            prepared = manager.prepare_context_sync("s1", history)
+            check_work(prepared.messages, history)
+            assert prepared.report is not None
+            acted += [len(history)] if any(stage.edits for stage in prepared.report.stages) else []
+        assert not manager.status("s1").stopped
+        assert manager.verify() == []
+    assert len(history) == 207
+    assert acted[0] == 23, "at 21 messages the last ten rounds and the task are all there is"
+    assert all(later - earlier <= SPACING + 4 for earlier, later in pairwise(acted))
+    assert prepared.total_tokens < prepared.original_tokens / 5
+
+
+def test_s1_3_an_agent_through_the_gateway_is_compressed(tmp_path: Path, empty_home: Path) -> None:
+    with start_rig(tmp_path, config={"preset": "importance"}) as rig:
+        for history in work(turns=2, steps=20):
+            assert rig.post("openai-chat", make_body("openai-chat", history)).status_code == 200
+            check_work(json.loads(rig.provider.requests[-1].body)["messages"], history)
+
+
+async def test_s1_7_an_agent_at_work_in_the_chat_is_compressed(tmp_path: Path) -> None:
+    def read_row(row: int) -> str:
+        return "\n".join(f"plot {row}.{line}: {SENTENCES['en']}" for line in range(20))
+
+    script = [call_tool("read_row", {"row": row}) for row in range(40)] + [answer("all rows were read")]
+    with ScriptedProvider(script) as provider, make_manager(tmp_path, preset="importance") as manager:
+        await run_all(
+            make_agent(provider, manager, tools=[read_row], limits=AgentLimits(steps_max=60)), "Read the beds."
+        )
+        sizes = [len(request.messages) for request in provider.requests]
+    assert len(sizes) == 41
+    assert max(sizes) <= 2 * MESSAGES
 
 
 def test_s1_3_a_growing_chat_through_the_gateway_is_compressed(tmp_path: Path, empty_home: Path) -> None:

@@ -87,9 +87,9 @@ def test_kept_turns_stay_verbatim() -> None:
     assert after.items[0].edits[0].fold.turn_range == (1, 7)
 
 
-def test_kept_units_stay_verbatim() -> None:
+def test_kept_rounds_of_an_agent_stay_verbatim() -> None:
     view = view_of(agent(10))
-    after = run(Fold(keep_units=4), view, ANY)
+    after = run(Fold(keep_rounds=4), view, ANY)
     assert [item.raw for item in after.items[2:]] == agent(10)[-8:]
 
 
@@ -340,7 +340,7 @@ STAGES = (
     Fold(),
     Fold(keep_messages=2),
     Fold(keep_turns=1, style="short"),
-    Fold(keep_units=1, style="truncated", opening="[T]"),
+    Fold(keep_rounds=1, style="truncated", opening="[T]"),
 )
 
 

@@ -87,7 +87,7 @@ def test_importance_keeps_whole_units() -> None:
             user("From now on always run the tests first"),
         ]
     )
-    assert important_units(view, 0.3) == {2, 3}
+    assert important_units(view, 0.3) == {2: 0.3, 3: 0.4}
     assert [(unit.start, unit.stop) for unit in view.units][2] == (2, 4)
-    assert important_units(view, 0.0) == set(range(len(view.units)))
-    assert important_units(view, 1.0) == set()
+    assert important_units(view, 0.0).keys() == set(range(len(view.units)))
+    assert important_units(view, 1.0) == {}

@@ -2,7 +2,7 @@
 
 Only transient errors are retried. After an overflow the model's window is smaller than announced: the smaller value is
 used from then on, also when the session is reopened. The context is compressed without a model, and the next request
-differs from the rejected one. An answer that was cut off because the window was full is requested again.
+differs from the rejected one. An answer that was cut off is requested again if that led to a compression.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Asking:
             await self._observe(reply, run)
             if reply.finish_reason == "length" and attempts < self.agent.manager.config.max_compaction_attempts:
                 attempts += 1
-                fresh = await self._prepare()  # The manager knows whether the window was the reason.
+                fresh = await self._prepare()  # The manager knows whether a compression can help.
                 if fresh.report is not None and fresh.report.stages:
-                    run.emit(events.Retrying(Sentence("the answer was cut off because the window was full")))
+                    run.emit(events.Retrying(Sentence("the answer was cut off at its length limit")))
                     prepared = fresh
                     continue
             return reply

@@ -83,11 +83,8 @@ MEANINGS = (
         ("fold.keep_messages", "retention_count", "compact_preserve_count", "keep_last"),
         family="keep",
     ),
-    Meaning(
-        "how many of the newest turns a fold keeps",
-        ("fold.keep_turns", "keep_recent", "keep_last_turns"),
-        family="keep",
-    ),
+    Meaning("how many of the newest turns a fold keeps", ("fold.keep_turns", "keep_last_turns"), family="keep"),
+    Meaning("how many of the newest rounds a fold keeps", ("fold.keep_rounds", "keep_recent"), family="keep"),
     Meaning("the length of one tool output in characters", ("truncate.chars_max", "max_tool_output")),
     Meaning("the length of a summary in tokens", ("fold.summary_tokens_max", "compact_target_tokens")),
     Meaning("the score from which a message is kept", ("fold.importance_threshold", "importance_threshold")),

@@ -116,7 +116,7 @@ class CompressionConfig(BaseModel):
     )
     threshold_rounds: Positive | None = Field(None, description="messages in the view at which compression starts")
     threshold_tokens: Positive | None = Field(None, description="tokens in the view at which compression starts")
-    max_turns: Positive | None = Field(None, description="compression starts above this many turns in the view")
+    max_turns: Positive | None = Field(None, description="the most rounds in the view; compression starts above")
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
     economic_ratio: Share = Field(0.45, description="share of the room below which nothing is folded to save money")
     economic_tokens: Count = Field(
@@ -142,7 +142,7 @@ class CompressionConfig(BaseModel):
     retention_count: Positive | None = Field(None, description="newest messages that a fold keeps")
     compact_preserve_count: Positive | None = Field(None, description="newest messages that a fold keeps")
     keep_last: Positive | None = Field(None, description="newest messages that a fold keeps")
-    keep_recent: Positive | None = Field(None, description="newest turns that a fold keeps")
+    keep_recent: Positive | None = Field(None, description="newest rounds that a fold keeps")
     keep_last_turns: Positive | None = Field(None, description="newest turns that a fold keeps")
     importance_threshold: Score | None = Field(None, description="old messages that score at least this are kept")
     max_tool_output: Positive | None = Field(

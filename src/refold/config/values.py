@@ -39,7 +39,8 @@ _FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
     "retention_count": {"fold.min_messages": lambda count: count},
     "compact_preserve_count": {"fold.min_messages": lambda count: count},
     "keep_last": {"fold.min_messages": lambda count: count + 1},
-    "keep_recent": {"fold.min_messages": lambda turns: turns * 2},
+    "keep_recent": {"fold.min_messages": lambda rounds: rounds * 2},
+    "max_turns": {"fold.rounds_max": lambda rounds: rounds},
     "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},
     "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
     "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
@@ -295,7 +296,7 @@ def _find_share(config: CompressionConfig, names: tuple[str, ...], window: int |
 
 def find_thresholds(config: CompressionConfig) -> Thresholds:
     """Return the counts that trigger a compression, where they are set."""
-    # Twice the recent turns is a trigger only if importance decides what stays.
+    # Twice the recent rounds is a trigger only if importance decides what stays.
     is_scored = config.importance_threshold is not None and config.keep_recent is not None
     return Thresholds(
         rounds=config.threshold_rounds,

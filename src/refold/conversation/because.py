@@ -29,6 +29,13 @@ TOO_FEW = define_reason(
 SPACED = define_reason(
     "trigger.spaced", "{because}, but the last compression was only a few messages ago: {missing:,} more are needed"
 )
+NOTHING_OLD = define_reason(
+    "trigger.nothing_old", "{because}, but there is nothing to compress: every message is recent or important"
+)
+TOO_LITTLE = define_reason(
+    "trigger.too_little",
+    "{because}, but a record of the {messages:,} older messages ({tokens:,} tokens) would save nothing",
+)
 OVERFLOW = define_reason("trigger.overflow", "the provider rejected the last request as too long")
 CUT_OFF = define_reason("trigger.cut_off", "the last answer was cut off by the length limit")
 MANUAL = define_reason("trigger.manual", "requested manually")

@@ -63,6 +63,18 @@ def find_task(messages: Sequence[Message], is_observation: Callable[[Message], b
     return found
 
 
+def starts_round(item: Spoken, before: Spoken | None) -> bool:
+    """Return whether a round begins here: with a user message, or with an agent's step after the results of another."""
+    if is_user_turn(item.role, item.parts):
+        return True
+    return item.role == "assistant" and (before is None or before.role == "system" or _brings_results(before))
+
+
+def find_rounds(items: Sequence[Spoken]) -> list[int]:
+    """Return where each round begins. Without tools a round is a turn; an agent makes many rounds in one turn."""
+    return [at for at, item in enumerate(items) if starts_round(item, items[at - 1] if at else None)]
+
+
 def newest_step(items: Sequence[Spoken]) -> Unit | None:
     """Return the last unit in which the assistant speaks, with its results, if there is one."""
     end = len(items)
@@ -79,8 +91,12 @@ def newest_step(items: Sequence[Spoken]) -> Unit | None:
     return last
 
 
+def _brings_results(item: Spoken) -> bool:
+    return item.role == "tool" or any(part.kind == "result" for part in item.parts)
+
+
 def _is_assistant_side(item: Spoken) -> bool:
-    return item.role in ("assistant", "tool") or any(part.kind == "result" for part in item.parts)
+    return item.role == "assistant" or _brings_results(item)
 
 
 def _continues(items: Sequence[Spoken], at: int) -> bool:

@@ -14,9 +14,10 @@ from itertools import islice
 from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics
+from refold.budget.trigger import Foldable
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, detect_language
-from refold.conversation.turn import find_task, find_turns, newest_step
+from refold.conversation.turn import find_rounds, find_task, newest_step
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
@@ -25,6 +26,7 @@ from refold.ladder.rereads import expect_rereads
 from refold.ladder.run import Climb, climb, take_edits
 from refold.stages.clamp import Clamp
 from refold.stages.fold import Fold
+from refold.stages.fold_units import count_foldable
 from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
 from refold.stages.task import TASK_SHARE, shorten_task
 
@@ -242,7 +244,34 @@ def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None)
     head = count_head(view.items, view.fixed_tokens)
     economics = plan.economics and replace(plan.economics, expect_rereads=partial(expect_rereads, view.items))
     policy = DecisionPolicy(plan.thresholds, economics, head, plan.is_auto)
-    return decide_batch(_count_view(view, reported_tokens, plan.unsent), budget, policy)
+    counts = _count_view(view, reported_tokens, plan.unsent)
+    foldable = measure_foldable(lambda: view, plan.stages, budget)
+    return decide_batch(replace(counts, find_foldable=foldable), budget, policy)
+
+
+def measure_foldable(
+    make_view: Callable[[], View], stages: Sequence[Stage], budget: Budget
+) -> Callable[[bool], Foldable] | None:
+    """Return how to measure what a fold by count would take, or other stages of a batch if it takes nothing.
+
+    None if no count says what stays.
+    """
+    fold = next((stage for stage in stages if isinstance(stage, Fold) and stage.keeps_by_count), None)
+    if fold is None:
+        return None
+
+    def measure(force: bool) -> Foldable:
+        view = make_view()
+        goal = Goal(min(budget.target, budget.soft), budget.hard, soft=budget.soft)
+        found = count_foldable(fold, view, replace(goal, force=force))
+        if found.messages or view.tokens <= goal.target:
+            return found
+        others = [stage for stage in stages if stage.when == "batch" and stage is not fold]
+        made = [one for one in (stage.propose(view, goal) for stage in others) if isinstance(one, list)]
+        freed = sum(edit.tokens_freed for edits in made for edit in edits)
+        return Foldable(sum(map(len, made)), freed, found.has_record)
+
+    return measure
 
 
 def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
@@ -323,7 +352,7 @@ def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str])
         unsent_tokens=count_unsent(view.items, unsent),
         tokens=view.tokens,
         messages=len(view.items),
-        turns=len(find_turns([item for item in view.items if not item.is_fold])),
+        turns=sum(not view.items[at].is_fold for at in find_rounds(view.items)),
         reported_tokens=reported_tokens,
         spoken=sum(item.role != "system" for item in view.items),
         document_tokens=count_documents(view),

@@ -12,14 +12,14 @@ from functools import partial
 
 import orjson
 
-from refold.budget import Budget, Economics, Tariff
+from refold.budget import Budget, Counts, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
 from refold.conversation.message import frozen, is_notice, read_as_result
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, View
 from refold.formats import place_messages
-from refold.ladder.plan import Outcome, check_fit, count_head
+from refold.ladder.plan import Outcome, check_fit, count_head, measure_foldable, order_stages
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension
@@ -28,10 +28,10 @@ from refold.manager.background import Background
 from refold.manager.batch import BatchRequest, BatchResult
 from refold.manager.compress import finish, run_batch
 from refold.manager.flow import Flow, Rounds, find_brake
-from refold.manager.memory_notes import add_memory, is_memory_due
+from refold.manager.memory_notes import add_memory, is_memory_due, read_remembered
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
-from refold.manager.session import FORCED, FORGOTTEN, PINNED, OpenSession, Reported, is_refused
+from refold.manager.session import FORCED, FORGOTTEN, PINNED, OpenSession, Reported, is_refused, read_pinned
 from refold.manager.store import Keeper, Sent, Slot
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.originals import expand_handle
@@ -47,6 +47,15 @@ class Judged:
     decision: Decision
     budget: Budget
     fixed: int
+
+
+@frozen
+class Weighed:
+    """The inputs of a decision: counts of the view, the budget lifted above what cannot shrink, and the policy."""
+
+    counts: Counts
+    budget: Budget
+    policy: DecisionPolicy
 
 
 @frozen
@@ -160,21 +169,10 @@ class HeldRequest:
     def judge(self) -> Judged:
         """Decide whether the session is compressed before this request, and by which budget."""
         keeper, session, request = self._keeper, self._session, self._request
-        config, model, fixed = keeper.config, session.row.model, count_fixed(self._slot, session, request)
-        tokens = session.item_tokens + fixed
+        fixed = count_fixed(self._slot, session, request)
         budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
-        reported = Reported.read(session.row.settings)
-        brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
-        policy = DecisionPolicy(
-            keeper.thresholds,
-            make_economics(keeper, self._slot, session),
-            count_head(session.items, fixed),
-            config.is_auto,
-            read_reason(session.row.settings.get(FORCED)),
-            NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
-        )
-        counts = session.count(tokens, reported.count_now(model, session.marker, tokens) if reported else None)
-        return Judged(decide_batch(counts, session.lift(budget, tokens, config.fold), policy), budget, fixed)
+        weighed = weigh(keeper, self._slot, session, budget)
+        return Judged(decide_batch(weighed.counts, weighed.budget, weighed.policy), budget, fixed)
 
     def find_quiet_note(self, judged: Judged) -> Reason | None:
         """Return the report's note if there is nothing to do for this request; None if there is."""
@@ -205,7 +203,7 @@ class HeldRequest:
                 if not self._reload():
                     return None
                 continue
-            if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == self._name_view()):
+            if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == name_view(keeper, session)):
                 break
             wish = BatchRequest(
                 decision.trigger,
@@ -233,7 +231,7 @@ class HeldRequest:
             elif not wish.offloads_only or _has_freed(keeper, made):
                 break
         if made is not None and made.ending == "idle":
-            slot.idle = self._name_view()
+            slot.idle = name_view(keeper, self._session)
         yield from finish(keeper, session, made, background.remember)
         self._tell_skipped(decision, made)
         is_compressed = made is not None and made.ending == "done"
@@ -245,12 +243,6 @@ class HeldRequest:
         ids = self._session.ids
         self._session = self._keeper.open_stored(self._slot, self._session.id)
         return self._request.messages is None or self._session.ids == ids
-
-    def _name_view(self) -> tuple[object, ...]:
-        """Return everything that a run of the ladder depends on: the same view gives the same result."""
-        row = self._session.row
-        pinned = row.settings.get(PINNED)
-        return self._session.path_version, row.edits_version, row.model, pinned, id(self._keeper.config)
 
     def _may_wait(self, decision: Decision) -> bool:
         """Return whether a compression may run later: there is room, no count requires it, and a model writes it."""
@@ -360,6 +352,41 @@ class HeldRequest:
             stages=outcome.stages if outcome else (),
             notes=tuple(notes),
         )
+
+
+def weigh(keeper: Keeper, slot: Slot, session: OpenSession, budget: Budget) -> Weighed:
+    """Return what decides whether a session is compressed before its next request, and what forecasts it."""
+    config, row, fixed = keeper.config, session.row, slot.fixed_tokens
+    tokens = session.item_tokens + fixed
+    reported = Reported.read(row.settings)
+    brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
+    policy = DecisionPolicy(
+        keeper.thresholds,
+        make_economics(keeper, slot, session),
+        count_head(session.items, fixed),
+        config.is_auto,
+        read_reason(row.settings.get(FORCED)),
+        NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
+    )
+    counts = session.count(tokens, reported.count_now(row.model, session.marker, tokens) if reported else None)
+    lifted = session.lift(budget, tokens, config.fold)
+    if config.fold.keeps_by_count:
+        stages = order_stages(keeper.batch_stages(session.id, config))
+        foldable = measure_foldable(lambda: _view_items(session, fixed), stages, lifted)
+        counts = replace(counts, find_foldable=foldable)
+    return Weighed(counts, lifted, policy)
+
+
+def _view_items(session: OpenSession, fixed: int) -> View:
+    """Return the view without the originals behind it: enough to see what a fold would take."""
+    pinned = read_pinned(session.row.settings) | read_remembered(session.row.settings) | session.undone
+    return View(tuple(session.items), (), (), session.lens, fixed, pinned)
+
+
+def name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
+    """Return everything that a run of the ladder depends on: the same view gives the same result."""
+    row, pinned = session.row, session.row.settings.get(PINNED)
+    return session.path_version, row.edits_version, row.model, pinned, id(keeper.config)
 
 
 def _offloads_first(keeper: Keeper) -> bool:

@@ -19,6 +19,7 @@ from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
 from refold.conversation.message import Message, frozen, is_user_turn
 from refold.conversation.reason import Language, read_reason
+from refold.conversation.turn import starts_round
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
 from refold.errors import LedgerError
 from refold.formats import MessageSource
@@ -195,6 +196,7 @@ class OpenSession:
     places: list[int] = field(default_factory=list)
     item_tokens: int = 0
     turns: int = 0
+    rounds: int = 0
     spoken: int = 0
     document_tokens: int = 0
     undone: frozenset[str] = frozenset()
@@ -246,7 +248,7 @@ class OpenSession:
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = _drop_values(view.edits, view.items)
         self.items, self.shown, self.places, self.messages = [], [], [], {}
-        self.item_tokens = self.turns = self.spoken = self.document_tokens = 0
+        self.item_tokens = self.turns = self.rounds = self.spoken = self.document_tokens = 0
         for item in view.items:
             self._add_item(item, -1 if item.is_fold else place[item.message.id])
         self.lens.forget_all(self.items)
@@ -260,6 +262,7 @@ class OpenSession:
             item = replace(item, messages=() if item.is_fold else tuple(map(hollow, item.messages)))
         else:
             self.messages[item.message.id] = item.message
+        self.rounds += not item.is_fold and starts_round(item, self.items[-1] if self.items else None)
         is_own = not item.edits and item.message.id not in _stubs_of(self.row)
         self.items.append(item)
         self.shown.append(item.raw)
@@ -277,7 +280,7 @@ class OpenSession:
         counted = self.row.settings.get(COUNTED)
         # A client that cut its own history has fewer messages than before.
         since = len(self.ids) - counted if isinstance(counted, int) and len(self.ids) >= counted else None
-        sizes = tokens, len(self.items), self.turns
+        sizes = tokens, len(self.items), self.rounds
         return Counts(*sizes, reported_tokens, unsent, self.spoken, since, self.document_tokens)
 
     def lift(self, budget: Budget, tokens: int, fold: Fold) -> Budget:

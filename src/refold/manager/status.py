@@ -12,23 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refold.budget import Budget, decide
-from refold.budget.economics import find_next_size
-from refold.budget.trigger import Ahead, look_ahead
+from refold.budget.decision import Ahead, look_ahead
 from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
 from refold.conversation.view import Edit, Item, Lens, apply
 from refold.errors import FormatError, RefoldError
-from refold.ladder.plan import count_head, detect_said
+from refold.ladder.plan import detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.records import Event, SessionRow, WholeSession, format_of
 from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import KEPT, Request
-from refold.manager.flow import find_brake
-from refold.manager.prepare import count_fixed, make_economics
+from refold.manager.prepare import count_fixed, name_view, weigh
 from refold.manager.session import (
     CALIBRATION,
     FORGOTTEN,
@@ -110,14 +108,12 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         if beside is not None:
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
-        plain = _find_budget(keeper, row, session.counter)
-        budget = session.lift(plain, tokens, keeper.config.fold)
+        weighed = weigh(keeper, slot, session, _find_budget(keeper, row, session.counter))
+        budget, policy = weighed.budget, weighed.policy
         off = NO_REASON if keeper.config.is_auto else because.AUTO_OFF()
-        brake = None if off else find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
-        counts = replace(session.count(tokens), unsent_tokens=0)
-        economics = make_economics(keeper, slot, session)
-        head = count_head(session.items, slot.fixed_tokens)
-        saves_at = find_next_size(session.count(tokens), head, budget, economics) if economics else None
+        ahead = look_ahead(weighed.counts, budget, policy)
+        if ahead.is_due and slot.idle == name_view(keeper, session) and tokens <= budget.hard:
+            ahead = replace(ahead, is_due=False, waits=because.EXHAUSTED())
         return SessionStatus(
             session_id=session_id,
             wire=session.lens.format.name,
@@ -135,13 +131,13 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             compression_count=row.compression_count,
             edits=len(session.edits),
             pinned=len(read_pinned(row.settings)),
-            trigger=decide(counts, budget, keeper.thresholds).reason,
-            stopped=because.STOPPED(misses=brake.misses, because=brake.why) if brake is not None else off,
-            ahead=look_ahead(counts, budget, keeper.thresholds, saves_at),
+            trigger=decide(weighed.counts, budget, keeper.thresholds).reason,
+            stopped=off or (because.STOPPED(**policy.braked.values) if policy.braked else NO_REASON),
+            ahead=ahead,
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
-            acts_at=budget.soft if saves_at is None else saves_at,
-            saves_money=saves_at is not None,
+            acts_at=budget.soft if ahead.saves_at is None else ahead.saves_at,
+            saves_money=ahead.saves_at is not None,
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
             messages_folded=len({one for edit in session.edits if edit.kind == "fold" for one in edit.covers}),
         )

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar, Literal
 
+from refold.budget.trigger import Foldable
 from refold.conversation.message import Message, Role, is_user_turn
-from refold.conversation.turn import Unit, find_turns, newest_step
+from refold.conversation.turn import Unit, find_rounds, find_turns, newest_step
 from refold.conversation.view import Item, View
 from refold.stages.extract.layout import heading_of
 from refold.stages.extract.summary import Style
@@ -32,6 +33,9 @@ from refold.stages.summarise import SIZE_SHARE_MAX
 class FoldOptions:
     """``keep_*`` counts say what stays; without them the goal's target does.
 
+    Where importance keeps older messages, they and the recent rounds are at most ``rounds_max``, with room for the
+    rounds until the next fold; the least important and oldest go first.
+
     Summaries may have ``summary_share`` of the room. In a chat it is at most a quarter, or ``summary_tokens_least``
     where that is more. With ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they
     fill that share of the summaries' room. ``closing`` adds a sentence that says what the text above it is. With
@@ -43,7 +47,8 @@ class FoldOptions:
 
     keep_messages: int | None = None
     keep_turns: int | None = None
-    keep_units: int | None = None
+    keep_rounds: int | None = None
+    rounds_max: int | None = None
     min_messages: int = 0
     importance_threshold: float | None = None
     keep_first_user: bool = True
@@ -78,8 +83,8 @@ class FoldOptions:
 
     @property
     def keeps_by_count(self) -> bool:
-        """True if a number of messages, turns or units says what stays."""
-        return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_units))
+        """True if a number of messages, turns or rounds says what stays."""
+        return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_rounds))
 
     def stands(self, goal: Goal) -> bool:
         """Return whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
@@ -270,6 +275,13 @@ def choose_units(fold: FoldOptions, view: View, goal: Goal, room: int | None = N
     return _choose_by_target(view, goal, runs, summary_room(fold, view, goal, runs) if room is None else room)
 
 
+def count_foldable(fold: FoldOptions, view: View, goal: Goal) -> Foldable:
+    """Return what a fold by count would take now. A fold that takes only an earlier record changes nothing."""
+    spans = choose_units(fold, view, goal).spans
+    new = [item for span in spans for item in items_of(view, span) if not item.is_fold]
+    return Foldable(len(new), sum(item.tokens for item in new), any(item.is_fold for item in view.items))
+
+
 def _offload_sufficed(fold: FoldOptions, view: View, goal: Goal) -> bool:
     """S2.2: nothing is folded if offloading freed enough, or brought the view under the threshold; it must fit."""
     enough = fold.offload_freed_min
@@ -282,12 +294,23 @@ def foldable_runs(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]
     """Return all that may be folded, in runs, whether the target asks for it or not."""
     kept = _first_user(fold, view, goal)
     if fold.importance_threshold is not None:
-        important = important_units(view, fold.importance_threshold, fold.score)
-        kept |= {view.units[number].start for number in important}
+        kept |= _find_important(fold, view, fold.importance_threshold)
     if not goal.force and view.tokens <= goal.hard:
         kept |= _find_unread(view)
     runs = [[unit for unit in run if unit.start not in kept] for run in free_runs(view)]
     return _without_empty(_leave_standing(fold, view, goal, _without_empty(runs)))
+
+
+def _find_important(fold: FoldOptions, view: View, threshold: float) -> set[int]:
+    """Return where the important units begin; of those before the recent rounds no more than ``rounds_max`` allows."""
+    scores = {view.units[at].start: score for at, score in important_units(view, threshold, fold.score).items()}
+    if fold.rounds_max is None or not fold.keeps_by_count:
+        return set(scores)
+    border = _find_border(fold, view)
+    # As many rounds as are recent may come before the next fold.
+    most = max(0, fold.rounds_max - 2 * (fold.keep_rounds or 0))
+    old = sorted((start for start in scores if start < border), key=lambda start: (scores[start], start), reverse=True)
+    return set(scores) - set(old[most:])
 
 
 def _leave_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[list[Unit]]) -> list[list[Unit]]:
@@ -386,8 +409,8 @@ def _find_border(fold: FoldOptions, view: View) -> int:
         borders.append(end - fold.keep_messages)
     if fold.keep_turns is not None:
         borders.append(_start_of_newest(fold.keep_turns, find_turns(view.items), end))
-    if fold.keep_units is not None:
-        borders.append(_start_of_newest(fold.keep_units, [unit.start for unit in view.units], end))
+    if fold.keep_rounds is not None:
+        borders.append(_start_of_newest(fold.keep_rounds, find_rounds(view.items), end))
     return max(0, min(borders))
 
 

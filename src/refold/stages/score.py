@@ -124,11 +124,19 @@ def find_keyword(text: str, keywords: Sequence[str]) -> str | None:
     return None
 
 
-def important_units(view: View, threshold: float, options: ScoreOptions = DEFAULT_OPTIONS) -> set[int]:
-    """Return the indexes of the units in which a message reaches the threshold; folds never count."""
-    found: set[int] = set()
+def important_units(view: View, threshold: float, options: ScoreOptions = DEFAULT_OPTIONS) -> dict[int, float]:
+    """Return the units in which a message, as the view shows it, reaches the threshold, with the highest score.
+
+    Folds never count.
+    """
+    found: dict[int, float] = {}
     for index, unit in enumerate(view.units):
         items = (item for item in view.items[unit.start : unit.stop] if not item.is_fold)
-        if any(score_message(item.role, item.message.parts, options).reaches(threshold) for item in items):
-            found.add(index)
+        best = max((score_message(item.role, item.parts, options) for item in items), key=_read_score, default=None)
+        if best is not None and best.reaches(threshold):
+            found[index] = best.score
     return found
+
+
+def _read_score(importance: MessageImportance) -> float:
+    return importance.score

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from refold.budget.trigger import Limit
+from refold.budget.decision import Limit
 from refold.cli.words import clean_line, count_things, find_language, shorten_tokens, strip_controls, tr
 from refold.conversation import because
 from refold.manager.status import SessionStatus
