@@ -158,6 +158,22 @@ PATCH = """*** Begin Patch
         ("bash", {"command": "git stash && pytest; git stash pop"}, [("restored", ".", "", "")]),
         ("bash", {"command": "git stash"}, [("reverted", ".", "", "")]),
         ("bash", {"command": "git restore --staged a.py"}, []),
+        (
+            "bash",
+            {
+                "command": "cat > fix.py <<'E'\ns = open('a.py').read()\n"
+                "open('a.py', 'w').write(s.replace('x', 'y'))\nE\npython fix.py"
+            },
+            [
+                ("created", "fix.py", "", "s = open('a.py').read()\nopen('a.py', 'w').write(s.replace('x', 'y'))\n"),
+                ("edited", "a.py", "x", "y"),
+            ],
+        ),
+        (
+            "bash",
+            {"command": "sed -i 's/    a,/    a,\\n    b,/' f.py"},
+            [("edited", "f.py", "    a,", "    a,\n    b,")],
+        ),
         ("bash", {"command": "mv a.py b.py"}, [("moved", "b.py", "", "")]),
         (
             "bash",
@@ -209,7 +225,9 @@ def test_code_that_is_only_shown_is_no_call() -> None:
     assert read_fenced_call("Use it so:\n```python\nx = 1\n```") == ()
 
 
-TEST, RUN, READ = (Action(verb=verb) for verb in ("test", "run", "read"))
+TEST = Action(verb="test", tool="bash")
+RUN = Action(verb="run", tool="bash")
+READ = Action(verb="read", tool="bash")
 
 
 @pytest.mark.parametrize(
@@ -248,6 +266,36 @@ TEST, RUN, READ = (Action(verb=verb) for verb in ("test", "run", "read"))
             "ok",
             "[main 3f2a91c] fix the build",
             {"branch": "main", "hash": "3f2a91c"},
+        ),
+        (
+            "The user doesn't want to proceed with this tool use.",
+            Action(verb="delete", tool="Bash"),
+            "failed",
+            "The user doesn't want to proceed with this tool use.",
+            {},
+        ),
+        (
+            "Adds behaviour without a failing test.",
+            Action(verb="edit", tool="edit"),
+            "unknown",
+            "Adds behaviour without a failing test.",
+            {},
+        ),
+        (
+            "Command running in background with ID: b7",
+            Action(verb="commit", tool="Bash"),
+            "unknown",
+            "Command running in background with ID: b7",
+            {},
+        ),
+        ("", Action(verb="build", tool="bash"), "ok", "", {}),
+        ("", Action(verb="test", tool="bash"), "unknown", "", {}),
+        (
+            "FAILED (failures=1, expected failures=2)",
+            TEST,
+            "failed",
+            "FAILED (failures=1, expected failures=2)",
+            {"failed": "1"},
         ),
         ("Transfer successful", Action(verb="send"), "ok", "Transfer successful", {}),
         (

@@ -16,6 +16,7 @@ from dataclasses import replace
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
 from refold.reading.changes import (
+    CONTENT_KEYS,
     find_patch,
     find_path,
     first_text,
@@ -222,7 +223,8 @@ def _read_tool(
         targets += _list_values(arguments.get(key))
     if rule is None:
         targets += [text for key, value in arguments.items() if key.endswith("_id") for text in _list_values(value)]
-    text = write_arguments(arguments)
+    hidden = CONTENT_KEYS if changes else ()
+    text = write_arguments({key: value for key, value in arguments.items() if key not in hidden})
     return _make_action(part, text, verb, targets, is_final=bool(rule and rule.is_final)), changes
 
 

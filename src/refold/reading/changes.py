@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from refold.patterns import lazy_regex
 from refold.reading.events import ChangeKind, FileChange, Verb
@@ -55,6 +56,9 @@ _NEW_KEYS = (
 _WHOLE_KEYS = ("content", "file_text", "contents", "file_content", "CodeContent", "text", "code", "data")
 _EDIT_LISTS = ("edits", "replacements", "ReplacementChunks", "changes")
 _PATCH_KEYS = ("input", "patch", "patchText", "diff", "patch_text", "changes", "command", "cmd", "content")
+
+# Arguments that are the content of a change, which is an event of its own.
+CONTENT_KEYS = frozenset((*_OLD_KEYS, *_NEW_KEYS, *_WHOLE_KEYS, *_EDIT_LISTS, *_PATCH_KEYS, "replace_all"))
 
 _PATCH = lazy_regex(
     r"^(?:\*\*\* (?:Begin Patch|Update File|Add File|Delete File)|diff --git |--- \S|<{5,9} SEARCH|-{5,9} SEARCH)", re.M
@@ -120,7 +124,8 @@ def join_changes(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
             removed = "\n".join(filter(None, (before.removed, one.removed)))
             is_rewritten = one.kind == "created"
             added = one.added if is_rewritten else "\n".join(filter(None, (before.added, one.added)))
-            one = change(one.path, key[1], removed, added, source=one.source or before.source)
+            text = one.text if before.text == before.path else f"{before.text}\n{one.text}"
+            one = replace(one, kind=key[1], removed=removed, added=added, source=one.source or before.source, text=text)
         joined[key] = one
         if len(joined) >= CHANGES_MAX:
             break
@@ -237,12 +242,17 @@ def first_text(arguments: Mapping[str, object], keys: Sequence[str]) -> str:
 def read_commands(commands: Sequence[SimpleCommand]) -> Iterator[FileChange]:
     """Return the changes that the commands of a shell make, as far as their text shows them."""
     before: SimpleCommand | None = None
+    written: dict[str, str] = {}
     for at, command in enumerate(commands):
         fed = command.fed
         if command.is_piped and before is not None and not fed:
             fed = _read_echo(before) or before.fed
-        yield from _read_command(command, fed, commands[at + 1 :])
-        yield from _read_redirects(command, fed)
+        # A script that was written by the same call is known.
+        script = next((written[word] for word in command.words[1:3] if word in written), "")
+        yield from _read_command(command, fed or script, commands[at + 1 :])
+        for one in _read_redirects(command, fed):
+            written[one.path] = one.added
+            yield one
         before = command
 
 
@@ -380,8 +390,10 @@ def _read_sed(words: Sequence[str]) -> Iterator[FileChange]:
         elif word[:1] != "-":
             (paths if scripts else scripts).append(word)
         at += 1
-    removed, added = read_script("\n".join(scripts))
-    yield from (change(path, "edited", removed, added) for path in list_paths(paths))
+    script = "\n".join(scripts)
+    removed, added = read_script(script)
+    # A script may remove lines that it does not name: it is the text of the change.
+    yield from (replace(change(path, "edited", removed, added), text=script) for path in list_paths(paths))
 
 
 def read_script(script: str) -> tuple[str, str]:
@@ -400,7 +412,7 @@ def read_script(script: str) -> tuple[str, str]:
             old, at = _read_until(script, at + 2, script[at + 1])
             new, at = _read_until(script, at, script[at - 1 : at] or "/")
             removed.append(old)
-            added.append(new)
+            added.append(new.replace("\\n", "\n"))
         elif sign and sign in "aic":
             text, at = _read_inserted(script, at + 1)
             added.append(text)

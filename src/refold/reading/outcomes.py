@@ -6,21 +6,20 @@ unknown. Text that was only read is no outcome, and what a harness writes into a
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
 from refold.reading.events import Action, CallOutcome, HarnessNote, ReadEvent, Status
-from refold.reading.outputs import TellingLine, find_lines, is_frame
+from refold.reading.fields import FIELDS_MAX, choose_fields, find_error, judge_record, open_envelope, parse_json
+from refold.reading.outputs import TellingLine, find_lines, is_frame, says_well
+from refold.reading.tools import find_tool
 
 LINE_CHARS_MAX = 300
-FIELDS_MAX = 8
 FAILING_MAX = 50
-FIELD_CHARS_MAX = 120
-JSON_CHARS_MAX = 2_000_000
-LEAVES_MAX = 2_000
+TOTALS_MAX = 200
 # Frames with an exit status are at the beginning or at the end of a result.
 _PEEK_CHARS = 600
 _LAST_LINES = 40
@@ -37,8 +36,8 @@ _EXIT = lazy_regex(
 )
 _COUNTED = lazy_regex(
     r"\b(\d{1,7}) (passed|failed|failing|passing|pass|fail|errors?|failures?|exceptions?|skipped|xfailed|problems?|"
-    r"warnings?)\b"
-    r"|\b(failures|errors|skipped|Failures|Errors|Skipped|Failed|Passed|Tests run)[=:] ?(\d{1,7})\b"
+    r"issues?|warnings?)\b"
+    r"|(?<!expected )\b(failures|errors|skipped|Failures|Errors|Skipped|Failed|Passed|Tests run)[=:] ?(\d{1,7})\b"
     r"|\b(\d{1,7}) ?个?(?:测试)?(?:用例)?(通过|失败)|\bRan (\d{1,7}) tests?\b"
 )
 _COUNT_NAMES = {
@@ -52,6 +51,7 @@ _COUNT_NAMES = {
     "exception": "errors",
     "exceptions": "errors",
     "problem": "problems",
+    "issue": "issues",
     "warning": "warnings",
     "通过": "passed",
     "失败": "failed",
@@ -60,8 +60,9 @@ _COUNT_NAMES = {
 _BAD_TOTAL = lazy_regex(
     r"[^\n]{0,80}\b(?:FAILED|FAIL|FAILURE)\b|Found [1-9]|[^\n]{0,20}BUILD FAIL"
     r"|\W{0,4}[1-9]\d* (?:errors?|problems?)\b|[^\n]{0,40}[1-9]\d* ?个?\w{0,4}失败"
+    r"|[^\n]{0,20}would be reformatted"
 )
-_GOOD_TOTAL = lazy_regex(r"OK\b|ok\s|PASS|All |Success|BUILD SUCCESS|\W{0,4}0 (?:errors|problems|fail)|DONE")
+_TESTED = frozenset(("passed", "failed", "run"))
 _COMMITTED = lazy_regex(r"^\[([^\]\n]{1,120}?) (?:\(root-commit\) )?([0-9a-f]{7,40})\] ([^\n]{0,200})", re.M)
 _PUSHED = lazy_regex(
     r"^ {1,3}[*+ ] {1,3}"
@@ -69,40 +70,37 @@ _PUSHED = lazy_regex(
     re.M,
 )
 _LINK = lazy_regex(r"https?://\S{4,200}")
-_SUCCESS = lazy_regex(r"(?:succe|ok\b|done\b|complete|confirm|approved|accepted|成功|已)", re.I)
-_FAILURE = lazy_regex(r"fail|error|denied|invalid|reject|not[ _]found|unauthori|forbidden|失败|错误|拒绝", re.I)
+# A person or a guard did not let the call run.
+_REFUSED = lazy_regex(
+    r"\s{0,4}(?:The user doesn't want to (?:proceed|take)|Permission to use|\[Request interrupted by user|"
+    r"(?:The )?[Uu]ser (?:rejected|denied|declined)|"
+    r"(?:Command|Operation|Tool use|Edit) (?:was )?(?:blocked|rejected|denied))"
+)
+# It goes on: what comes of it is not known yet.
+_PENDING = lazy_regex(
+    r"^(?:Command (?:is )?running in (?:the )?background|Process running with session|Async agent launched|"
+    r"Command still running|The command (?:is still running|has no new output))",
+    re.M,
+)
 _ERROR_OPENS = lazy_regex(
-    r"\s{0,4}(?:<tool_use_error>|Error\b|ERROR\b|error:|Failed\b|Invalid\b|MCP error|错误|失败|无法|"
-    r"String to replace not found|No replacement was performed|The user doesn't want to proceed|Permission to use)"
+    r"\s{0,4}(?:<tool_use_error>|Error\b|ERROR\b|error:|Failed\b|Invalid\b|MCP error|[\w ]{1,40} failed:|"
+    r"错误|失败|无法|"
+    r"String to replace not found|No replacement was performed)"
 )
 
-# Names of fields that say what happened, in the order of what they tell.
-_TELLING_KEYS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("error", lazy_regex(r"(?:errors?|error_?(?:message|code|type)|exception|stderr|failure|detail)", re.I)),
-    (
-        "status",
-        lazy_regex(
-            r"(?:\w{0,40}_?status|state|success|ok|result|outcome|conclusion|\w{0,40}Status|is_\w{1,40}|状态|结果)",
-            re.I,
-        ),
-    ),
-    ("message", lazy_regex(r"(?:message|msg|reason|note|description|summary|title|消息|原因)", re.I)),
-    (
-        "id",
-        lazy_regex(
-            r"(?:id|\w{1,40}_id|\w{1,40}Id|\w{1,40}_?number|confirmation\w{0,20}|code|hash|sha|commit|url|html_url|link|key|token|access_token|编号|订单号)",
-            re.I,
-        ),
-    ),
-    (
-        "amount",
-        lazy_regex(
-            r"(?:\w{0,40}(?:amount|price|total|cost|balance|refund|fee|fare|paid|due|value|quantity|count|level|distance|rate)\w{0,20}|金额|价格|余额)",
-            re.I,
-        ),
-    ),
+_MEASURED = frozenset(("test", "build", "run", "commit", "install", "finish"))
+# Programs that are silent when they succeed; a run or a test without a word proves nothing.
+_SILENT = frozenset(
+    ("edit", "create", "delete", "move", "revert", "build", "commit", "install", "other", "read", "search")
 )
-_LOOKS = frozenset(("read", "search", "fetch", "think", "plan"))
+# Calls that give an answer, whatever it is.
+_ANSWERED = frozenset(("fetch", "run", "ask", "other", "finish"))
+# Claude Code's shell names the exit status of every command that failed.
+_NAMES_FAILURES = "Bash"
+_NAMED_ERROR = lazy_regex(r"(?:E {1,12})?[\w.]{0,120}(?:Error|Exception|Failed|Interrupt)\b")
+_NO_ERROR = lazy_regex(r"E {2,12}+(?:Use -v|Full diff|Omitting|At index|Differing|[-+?.] |\.\.\.|\s|\(|\{|\[|\+ )")
+_ANSI = lazy_regex(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
+_LOGGED_COMMIT = lazy_regex(r"^([0-9a-f]{7,40}) \S", re.M)
 
 
 def read_result(part: Part, index: int, action: Action | None) -> tuple[ReadEvent, ...]:
@@ -166,6 +164,8 @@ class _ToolOutput:
         self.is_error = part.is_error
         self.verb = action.verb if action is not None else "other"
         self.action = action
+        rule = find_tool(action.tool) if action is not None else None
+        self.is_shell = rule is not None and rule.prints
         # A search prints lines of files, and a read prints a file: none of them says what came of the call.
         self.only_shows = self.verb in ("read", "search")
         self.spans = [(start, stop) for start, stop in spans if start < stop]
@@ -176,7 +176,7 @@ class _ToolOutput:
         record = self._parse_json()
         if exit_code is not None:
             self.found.fields.append(("exit_code", str(exit_code)))
-        if record is not None and not self.only_shows:
+        if record is not None and not (self.only_shows and self.is_shell):
             self._read_record(record)
         else:
             self._read_lines(exit_code)
@@ -233,7 +233,7 @@ class _ToolOutput:
             return
         start, stop = line
         raw = self.text[start : min(stop, start + LINE_CHARS_MAX)]
-        text = raw.strip(" \t\r=*#~")
+        text = _ANSI.sub("", raw).strip(" \t\r=*#~")
         text = text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
         self.found.start = start + max(0, raw.find(text))
         self.found.stop = self.found.start + len(text)
@@ -242,54 +242,52 @@ class _ToolOutput:
             self.found.error = text
 
     def _read_lines(self, exit_code: int | None) -> None:
-        marks = [] if self.only_shows and not (exit_code or self.is_error) else self._find_marks()
-        totals = [mark for mark in marks if mark.kind == "total"]
-        names = dict.fromkeys(mark.name for mark in marks if mark.kind == "failing" and mark.name)
-        if self.verb in ("test", "build", "run", "other", "commit", "install", "finish"):
-            self._read_totals(totals)
-            if not names and self.found.status != "ok":
-                names = dict.fromkeys(mark.name for mark in marks if mark.kind == "place" and mark.name)
-            self.found.failing = tuple(names)[:FAILING_MAX] if self.found.status != "ok" else ()
+        is_shown = self.only_shows and not (exit_code or self.is_error)
+        marks = [] if is_shown else [mark for start, stop in self.spans for mark in find_lines(self.text, start, stop)]
+        errors = [mark for mark in marks if mark.kind in ("error", "raised", "place", "failing")]
+        if self.verb in _MEASURED:
+            self._read_totals([mark for mark in marks if mark.kind == "total"])
+        is_failed = bool(exit_code) or self.is_error or self.found.status == "failed"
+        if is_failed:
+            self.found.failing = _name_failing(errors)
+        has_totals = bool(self.found.text)
         if self._read_receipt():
             return
-        is_failed = bool(exit_code) or self.is_error or self.found.status == "failed"
-        errors = [mark for mark in marks if mark.kind in ("error", "raised", "place", "failing")]
-        if is_failed and errors and not totals:
-            self._take_line(_choose_error(errors), is_error=True)
-        elif is_failed and errors:
-            self.found.error = self._quote(_choose_error(errors))
-        elif not is_failed and not totals:
+        if is_failed and not has_totals:
+            line = _choose_error(self.text, errors) or next(self._last_lines(), None)
+            self._take_line(line, is_error=True)
+        elif is_failed and (line := _choose_error(self.text, errors)):
+            self.found.error = self._quote(line)
+        elif not is_failed and not has_totals:
             self._read_plain(errors, exit_code)
-        elif is_failed and not totals:
-            self._take_line(next(self._last_lines(), None), is_error=True)
 
     def _quote(self, mark: tuple[int, int]) -> str:
         return self.text[mark[0] : min(mark[1], mark[0] + LINE_CHARS_MAX)].strip(" \t\r=*#~")
 
-    def _find_marks(self) -> list[TellingLine]:
-        return [mark for start, stop in self.spans for mark in find_lines(self.text, start, stop)]
-
     def _read_totals(self, totals: Sequence[TellingLine]) -> None:
         """Read the counts of tests and errors, and whether they mean that it worked."""
-        if not totals:
-            return
         counts: dict[str, int] = {}
+        best = chosen = None
         is_bad = False
-        chosen = totals[-1]
-        for mark in totals[-200:]:
+        for mark in totals[-TOTALS_MAX:]:
             line = self.text[mark.start : min(mark.stop, mark.start + LINE_CHARS_MAX)]
             own = _count(line)
+            is_tested = not _TESTED.isdisjoint(own)
+            # A program may print anything; the totals of tests, or of a check that was asked for, prove something.
+            if self.verb not in ("test", "build") and not is_tested:
+                continue
             counts.update(own)
-            bad = any(own.get(name) for name in ("failed", "errors", "problems")) or bool(
-                _BAD_TOTAL.match(line) and not own
-            )
+            bad = any(own.get(name) for name in ("failed", "errors", "problems", "issues"))
+            bad = bad or (not own and _BAD_TOTAL.match(line) is not None)
             is_bad = is_bad or bad
-            # The line that says what is wrong, else the last one that counts.
-            if bad or (own and not is_bad):
-                chosen = mark
-        self.found.fields += [(name, str(count)) for name, count in counts.items()]
-        self.found.status = "failed" if is_bad else "ok"
-        self._take_line((chosen.start, chosen.stop))
+            # The line to quote says what is wrong, and how much; a bare "FAIL" says least.
+            weight = (bad, is_tested, bool(own) or self.verb == "test", len(line.strip()) > 8)
+            if best is None or weight >= best:
+                best, chosen = weight, mark
+        if chosen is not None:
+            self.found.fields += [(name, str(count)) for name, count in counts.items()]
+            self.found.status = "failed" if is_bad else "ok"
+            self._take_line((chosen.start, chosen.stop))
 
     def _read_receipt(self) -> bool:
         """Read the hash of a commit or a push, which proves it."""
@@ -303,6 +301,8 @@ class _ToolOutput:
             self.found.fields.append(("pushed", pushed[1] or pushed[3]))
             if not committed:
                 self._take_receipt(pushed, len(self.text) - len(head))
+        if self.verb == "commit" and not committed and (logged := _LOGGED_COMMIT.search(head)):
+            self.found.fields.append(("hash", logged[1]))
         if self.verb == "send" and not self.found.text and (link := _LINK.search(head)):
             self.found.fields.append(("url", link[0]))
         if not (committed or pushed):
@@ -318,86 +318,81 @@ class _ToolOutput:
         self._take_line((offset + receipt.start(), len(self.text) if stop < 0 else stop))
 
     def _read_plain(self, errors: Sequence[TellingLine], exit_code: int | None) -> None:
-        """Read an output without totals and without proof of a failure: its last words decide."""
+        """Read an output without totals and without proof of a failure: its first or its last words decide."""
         first = next(self._first_lines(), None)
+        is_told = self.action is not None and self.action.tool == _NAMES_FAILURES
         if first is None:
+            self.found.status = "ok" if is_told or (self.is_shell and self.verb in _SILENT) else "unknown"
             return
-        opening = self.text[first[0] : first[0] + 300]
-        is_shell = self.verb in ("run", "test", "build", "other", "commit", "install", "deploy", "finish")
-        if not is_shell and (_ERROR_OPENS.match(opening) or (errors and errors[0].start == first[0])):
+        opening = self.text[first[0] : first[0] + LINE_CHARS_MAX]
+        if _REFUSED.match(opening):
+            self._take_line(first, is_error=True)
             self.found.status = "failed"
-            following = self._first_lines()
-            lines = [next(following), next(following, first)]
+        elif not self.is_shell and (_ERROR_OPENS.match(opening) or (errors and errors[0].start == first[0])):
+            self.found.status = "failed"
             # "ERROR:" alone on its line says nothing; what went wrong is on the next one.
-            self._take_line(
-                lines[1]
-                if opening.strip()[:8].strip().rstrip(":") in ("ERROR", "Error")
-                and len(self.text[slice(*lines[0])].strip()) < 8
-                else lines[0],
-                is_error=True,
-            )
-            return
-        if self.only_shows or self.verb in ("think", "plan"):
-            self.found.status = "ok"
-            return
-        if self.verb in ("edit", "create", "delete", "move", "revert") or not is_shell:
+            is_bare = len(opening.partition("\n")[0].strip()) < 8
+            later = next(islice(self._first_lines(), 1, 2), first) if is_bare else first
+            self._take_line(later, is_error=True)
+        elif self.only_shows or self.verb in ("think", "plan", "finish"):
+            self.found.status = "ok" if self.verb != "finish" else "unknown"
+        elif not self.is_shell:
             self._take_line(first)
-            self.found.status = "ok"
-            return
-        last = next(self._last_lines(), first)
-        if exit_code is None and errors and errors[-1].start == last[0]:
-            self.found.status = "failed"
-            self._take_line(last, is_error=True)
-            return
-        self._take_line(last)
-
-    # --- JSON --------------------------------------------------------------------------------------------------------
+            # What changes something says so; other words may be a guard's, and prove nothing.
+            self.found.status = "ok" if self.verb in _ANSWERED or says_well(opening) else "unknown"
+        else:
+            last = next(self._last_lines(), first)
+            is_failed = exit_code is None and bool(errors) and errors[-1].start == last[0]
+            self._take_line(last, is_error=is_failed)
+            self.found.status = "failed" if is_failed else "ok" if is_told else "unknown"
+        if _PENDING.search(self.text[:_PEEK_CHARS]):
+            self.found.status = "unknown"
 
     def _parse_json(self) -> object | None:
-        if not self.spans or len(self.text) > JSON_CHARS_MAX:
-            return None
         first = next(self._first_lines(), None)
-        if first is None:
+        if first is None or self.text[first[0] : first[0] + 1] not in ("{", "["):
             return None
-        start = first[0]
-        stop = max(stop for _, stop in self.spans)
-        if self.text[start : start + 1] not in ("{", "["):
-            return None
-        try:
-            record: object = json.loads(self.text[start:stop], parse_float=str, parse_int=str)
-        except (ValueError, RecursionError):
-            return None
-        return record
+        return parse_json(self.text[first[0] : max(stop for _, stop in self.spans)].rstrip())
 
     def _read_record(self, record: object) -> None:
         """Read the fields of a record that say what happened."""
-        record = _open_envelope(record)
+        record = open_envelope(record)
         if isinstance(record, list):
             self.found.status = "ok"
             self.found.fields.append(("entries", str(len(record))))
-            record = record[0] if len(record) == 1 else None
+            record = record[0] if len(record) == 1 and not self.only_shows else None
+        if isinstance(record, str):
+            self.found.text = record[:LINE_CHARS_MAX]
         if not isinstance(record, dict):
-            if isinstance(record, str):
-                self.found.text = record[:LINE_CHARS_MAX]
+            return
+        self.found.status = judge_record(record)
+        if self.only_shows and self.found.status == "ok":
             return
         chosen = choose_fields(record, self.action)
         self.found.fields += chosen
-        self.found.status = _judge_record(record)
         self.found.stop = len(self.text)
-        self.found.text = ", ".join(f"{name}: {value}" for name, value in chosen[:FIELDS_MAX])
+        self.found.text = ", ".join(f"{name}: {value}" for name, value in chosen)
         if self.found.status == "failed":
-            self.found.error = next(
-                (value for name, value in chosen if _TELLING_KEYS[0][1].fullmatch(_last(name))), self.found.text
-            )
+            self.found.error = find_error(chosen) or self.found.text
 
 
-def _choose_error(errors: Sequence[TellingLine]) -> tuple[int, int]:
-    """Return the error that tells most: the last exception, else the first error of a compiler or a tool."""
-    raised = [mark for mark in errors if mark.kind == "raised"]
-    if raised:
-        return raised[-1].start, raised[-1].stop
+def _name_failing(errors: Sequence[TellingLine]) -> tuple[str, ...]:
+    """Return the names of failing tests, each once and as long as it is given; else the places of errors."""
+    names = dict.fromkeys(mark.name for mark in errors if mark.kind == "failing" and mark.name)
+    full = [name for name in names if "::" in name or "(" in name or " > " in name]
+    names = dict.fromkeys(full) if full else names
+    if not names:
+        names = dict.fromkeys(mark.name for mark in errors if mark.kind == "place" and mark.name)
+    return tuple(names)[:FAILING_MAX]
+
+
+def _choose_error(text: str, errors: Sequence[TellingLine]) -> tuple[int, int] | None:
+    """Return the error that tells most: the last exception by name, else the first error of a compiler or a tool."""
+    raised = [mark for mark in errors if mark.kind == "raised" and not _NO_ERROR.match(text, mark.start)]
+    named = [mark for mark in raised if _NAMED_ERROR.match(text, mark.start)]
     plain = [mark for mark in errors if mark.kind in ("error", "place")]
-    return (plain or errors)[0].start, (plain or errors)[0].stop
+    chosen = named[-1:] or plain[:1] or raised[-1:] or errors[:1]
+    return (chosen[0].start, chosen[0].stop) if chosen else None
 
 
 def _count(line: str) -> dict[str, int]:
@@ -407,86 +402,3 @@ def _count(line: str) -> dict[str, int]:
         name = _COUNT_NAMES.get(name.lower(), name.lower())
         counts[name] = counts.get(name, 0) + int(number)
     return counts
-
-
-def _open_envelope(record: object) -> object:
-    """Return what a protocol wraps: the text of an MCP result, the output of a shell, the only field of an object."""
-    for _ in range(4):
-        if isinstance(record, dict) and isinstance(record.get("content"), list) and record["content"]:
-            first = record["content"][0]
-            record = first.get("text", "") if isinstance(first, dict) and first.get("type") == "text" else record
-            if record is not first and isinstance(record, dict):
-                return record
-        elif isinstance(record, dict) and len(record) == 1:
-            inner = next(iter(record.values()))
-            if not isinstance(inner, dict):
-                return record
-            record = inner
-        else:
-            return record
-        if isinstance(record, str) and record[:1] in ("{", "["):
-            try:
-                record = json.loads(record, parse_float=str, parse_int=str)
-            except (ValueError, RecursionError):
-                return record
-    return record
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _walk(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Return the short leaves of a record with their paths; of a list its last entry, which is the newest."""
-    stack: list[tuple[str, object, int]] = [("", record, 0)]
-    seen = 0
-    while stack and seen < LEAVES_MAX:
-        path, value, depth = stack.pop()
-        seen += 1
-        if isinstance(value, dict) and depth < 4:
-            pairs = [(f"{path}.{key}" if path else str(key), inner, depth + 1) for key, inner in value.items()]
-            stack += reversed(pairs[:LEAVES_MAX])
-        elif isinstance(value, list) and value and depth < 4:
-            stack.append((path, value[-1], depth + 1))
-        elif isinstance(value, bool):
-            yield path, "true" if value else "false"
-        elif isinstance(value, str) and 0 < len(value) <= FIELD_CHARS_MAX:
-            yield path, value
-
-
-def choose_fields(record: Mapping[str, object], action: Action | None) -> list[tuple[str, str]]:
-    """Return the fields of a result that say what happened, most telling kind first, at most ``FIELDS_MAX``.
-
-    They are errors, statuses and messages, what the call itself asked for, ids, and amounts; other short fields fill
-    what is left.
-    """
-    leaves = dict(_walk(record))
-    asked = frozenset(action.targets) if action is not None else frozenset()
-    words = action.text if action is not None else ""
-    ranked: list[tuple[int, int, str]] = []
-    for at, (path, value) in enumerate(leaves.items()):
-        key, depth = _last(path), path.count(".")
-        kind = next((rank for rank, (_, pattern) in enumerate(_TELLING_KEYS) if pattern.fullmatch(key)), 6)
-        if kind > 1 and value in asked:
-            kind = 2
-        elif kind > 2 and depth == 0 and f"{key}=" in words:
-            kind = 3
-        ranked.append((kind + (2 if depth > 1 else 0), at, path))
-    chosen = sorted(ranked)[:FIELDS_MAX]
-    return [(path, leaves[path]) for _, _, path in chosen]
-
-
-def _judge_record(record: Mapping[str, object]) -> Status:
-    """Return whether a record says that it worked."""
-    for key, value in record.items():
-        name = key.lower()
-        if name in ("error", "errors", "exception") and value not in (None, "", [], {}, False):
-            return "failed"
-        if name in ("success", "ok") and isinstance(value, bool):
-            return "ok" if value else "failed"
-        if name in ("status", "state", "result", "conclusion", "outcome") and isinstance(value, str):
-            if _FAILURE.search(value[:80]):
-                return "failed"
-            if _SUCCESS.match(value[:80]):
-                return "ok"
-    return "ok"

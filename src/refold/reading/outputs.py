@@ -68,12 +68,17 @@ def load_line_rules() -> tuple[LineRule, ...]:
 
 def is_frame(line: str) -> bool:
     """Return whether a line was written around an output, or says nothing."""
-    return _frames().match(line) is not None
+    return _pattern("frame").match(line) is not None
+
+
+def says_well(line: str) -> bool:
+    """Return whether a line says that something worked."""
+    return _pattern("well").match(line) is not None
 
 
 @cache
-def _frames() -> re.Pattern[str]:
-    return next(rule.pattern for rule in load_line_rules() if rule.kind == "frame")
+def _pattern(kind: LineKind) -> re.Pattern[str]:
+    return next(rule.pattern for rule in load_line_rules() if rule.kind == kind)
 
 
 def find_lines(text: str, start: int, stop: int, *, is_log: bool = False) -> list[TellingLine]:

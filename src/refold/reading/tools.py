@@ -36,6 +36,8 @@ class ToolRule:
     verb: Verb
     is_final: bool = False
     is_shell: bool = False
+    # Its result is what a program printed.
+    prints: bool = False
     targets: tuple[str, ...] = ()
     by: str = ""
     acts: tuple[tuple[str, Verb], ...] = ()
@@ -57,6 +59,7 @@ def load_rules(kind: str) -> tuple[ToolRule, ...]:
             verb=rule["verb"],
             is_final=rule.get("final", False),
             is_shell=rule.get("shell", False),
+            prints=rule.get("shell", False) or rule.get("prints", False),
             targets=tuple(rule.get("targets", ())),
             by=rule.get("by", ""),
             acts=tuple(rule.get("acts", {}).items()),

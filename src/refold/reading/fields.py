@@ -1,0 +1,153 @@
+"""Fields of a JSON result that say what happened: statuses, what the call asked for, amounts, ids.
+
+Numbers keep the spelling of the result. The work is linear in the size of the record, and what is read is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from refold.patterns import lazy_regex
+from refold.reading.events import Action, Status
+from refold.reading.tools import plain_name
+
+FIELDS_MAX = 8
+FIELD_CHARS_MAX = 120
+JSON_CHARS_MAX = 2_000_000
+LEAVES_MAX = 2_000
+
+_SUCCESS = lazy_regex(r"(?:succe|ok\b|done\b|complete|confirm|approved|accepted|成功|已)", re.I)
+_FAILURE = lazy_regex(r"fail|error|denied|invalid|reject|not[ _]found|unauthori|forbidden|失败|错误|拒绝", re.I)
+# Words in names of fields that say what happened, in the order of what they tell.
+_TELLING_WORDS: tuple[frozenset[str], ...] = (
+    frozenset(("error", "errors", "exception", "stderr", "failure", "错误")),
+    frozenset(("status", "state", "success", "ok", "result", "outcome", "conclusion", "状态", "结果")),
+    frozenset(("message", "msg", "reason", "detail", "消息", "原因")),
+    frozenset(("amount", "total", "refund", "balance", "paid", "fee", "金额", "余额")),
+    frozenset(
+        ("id", "number", "confirmation", "hash", "sha", "commit", "url", "token", "certificate", "编号", "订单号")
+    ),
+    frozenset(("price", "cost", "fare", "rate", "count", "level", "distance", "date", "value", "quantity", "价格")),
+)
+_ASKED_RANK = 2
+_OTHER_RANK = len(_TELLING_WORDS) + 1
+# Of such lists the last entry is the news.
+_HISTORY = lazy_regex(r"(?:\w{1,40}_)?(?:history|log|logs|events|transactions|payments|refunds|updates|changes)")
+_LIST_SHOWN = 6
+
+
+def parse_json(text: str) -> object | None:
+    """Return the value that a text is as JSON, numbers as text; None if it is not JSON, too long or too deep."""
+    if text[:1] not in ("{", "[") or len(text) > JSON_CHARS_MAX:
+        return None
+    try:
+        parsed: object = json.loads(text, parse_float=str, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    return parsed
+
+
+def open_envelope(record: object) -> object:
+    """Return what a protocol wraps: the text of an MCP result, the output of a shell, the only field of an object."""
+    for _ in range(4):
+        if isinstance(record, dict) and isinstance(record.get("content"), list) and record["content"]:
+            first = record["content"][0]
+            record = first.get("text", "") if isinstance(first, dict) and first.get("type") == "text" else record
+            if record is not first and isinstance(record, dict):
+                return record
+        elif isinstance(record, dict) and len(record) == 1:
+            inner = next(iter(record.values()))
+            if not isinstance(inner, dict):
+                return record
+            record = inner
+        else:
+            return record
+        if isinstance(record, str) and record[:1] in ("{", "["):
+            record = parse_json(record) or record
+    return record
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _walk(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Return the short leaves of a record with their paths; leaves of records in a list stand side by side."""
+    stack: list[tuple[str, object, int]] = [("", record, 0)]
+    seen = 0
+    while stack and seen < LEAVES_MAX:
+        path, value, depth = stack.pop()
+        seen += 1
+        if isinstance(value, dict) and depth < 4:
+            pairs = [(f"{path}.{key}" if path else str(key), inner, depth + 1) for key, inner in value.items()]
+            stack += reversed(pairs[:LEAVES_MAX])
+        elif isinstance(value, list) and depth < 4:
+            stack += reversed(_list_entries(path, value, depth + 1))
+        elif isinstance(value, bool):
+            yield path, "true" if value else "false"
+        elif isinstance(value, str) and 0 < len(value) <= FIELD_CHARS_MAX:
+            yield path, value
+
+
+def _list_entries(path: str, values: Sequence[object], depth: int) -> list[tuple[str, object, int]]:
+    """Return the entries of a list as fields: the newest of a history, a few side by side, else how many there are."""
+    if values and _HISTORY.fullmatch(_last(path)):
+        return [(path, values[-1], depth)]
+    if len(values) > _LIST_SHOWN:
+        return [(f"{path}.entries", str(len(values)), depth)]
+    if all(isinstance(value, str) for value in values):
+        return [(path, ", ".join(map(str, values)), depth)]
+    records = [value for value in values if isinstance(value, dict)]
+    keys = dict.fromkeys(str(key) for value in records for key in value)
+    found: list[tuple[str, object, int]] = []
+    for key in keys:
+        texts = [value[key] for value in records if isinstance(value.get(key), str)]
+        if texts:
+            found.append((f"{path}.{key}", ", ".join(dict.fromkeys(texts)), depth))
+    return found
+
+
+def choose_fields(record: Mapping[str, object], action: Action | None) -> list[tuple[str, str]]:
+    """Return the fields of a result that say what happened, most telling kind first, at most ``FIELDS_MAX``.
+
+    They are errors and statuses, what the call itself asked for, amounts, ids and prices; other short fields fill
+    what is left.
+    """
+    leaves = dict(_walk(record))
+    asked = frozenset(action.targets) if action is not None else frozenset()
+    words = action.text if action is not None else ""
+    ranked: list[tuple[int, int, str]] = []
+    for at, (path, value) in enumerate(leaves.items()):
+        key, depth = _last(path), path.count(".")
+        parts = plain_name(key).split("_")
+        rank = next((rank for rank, known in enumerate(_TELLING_WORDS) if not known.isdisjoint(parts)), _OTHER_RANK)
+        # "is_open", "has_paid": claims are statuses.
+        rank = 1 if depth == 0 and parts[0] in ("is", "has") else rank
+        if rank > _ASKED_RANK and (value in asked or f"{key}={value}" in words or (depth == 0 and f"{key}=" in words)):
+            rank = _ASKED_RANK
+        ranked.append((rank + (2 if depth > 1 else 0), at, path))
+    return [(path, leaves[path]) for _, _, path in sorted(ranked)[:FIELDS_MAX]]
+
+
+def judge_record(record: Mapping[str, object]) -> Status:
+    """Return whether a record says that it worked."""
+    for key, value in record.items():
+        name = key.lower()
+        if name in ("error", "errors", "exception") and value not in (None, "", [], {}, False):
+            return "failed"
+        if name in ("success", "ok") and isinstance(value, bool):
+            return "ok" if value else "failed"
+        if name in ("status", "state", "result", "conclusion", "outcome") and isinstance(value, str):
+            if _FAILURE.search(value[:80]):
+                return "failed"
+            if _SUCCESS.match(value[:80]):
+                return "ok"
+    return "ok"
+
+
+def find_error(fields: Sequence[tuple[str, str]]) -> str:
+    """Return the field that names an error, if there is one."""
+    known = _TELLING_WORDS[0]
+    return next((value for name, value in fields if not known.isdisjoint(plain_name(_last(name)).split("_"))), "")
