@@ -1,7 +1,9 @@
 """One call reads a message, once: the result depends on its content alone."""
 
+import json
+
 from refold.formats import OpenAIChat
-from refold.reading.events import Statement, Utterance
+from refold.reading.events import Action, CallOutcome, HarnessNote, Statement, Utterance
 from refold.reading.read import read, read_ahead, read_all
 
 CHAT = OpenAIChat()
@@ -36,3 +38,50 @@ def test_reading_ahead_fills_the_memo() -> None:
     message = CHAT.parse({"role": "assistant", "content": "The cache was cold, so 7134 rows were read twice."})
     read_ahead([message])
     assert read(message) is read(message)
+
+
+def call(call_id: str, command: str) -> dict[str, object]:
+    function = {"name": "bash", "arguments": json.dumps({"command": command})}
+    return {
+        "role": "assistant",
+        "content": "I'll run it.",
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
+
+
+def test_a_result_is_read_with_its_call_even_if_ids_repeat() -> None:
+    messages = [
+        CHAT.parse(call("a", "pytest -q")),
+        CHAT.parse({"role": "tool", "tool_call_id": "a", "content": "2 failed, 3 passed in 1s"}),
+        CHAT.parse(call("a", "git commit -m x")),
+        CHAT.parse({"role": "tool", "tool_call_id": "a", "content": "[main 1234abc] x\n 1 file changed"}),
+    ]
+    read_events = [event for events in read_all(messages) for event in events]
+    assert [event.verb for event in read_events if isinstance(event, Action)] == ["test", "commit"]
+    assert [event.status for event in read_events if isinstance(event, CallOutcome)] == ["failed", "ok"]
+
+
+def test_words_make_calls_only_where_results_come_as_text() -> None:
+    said = {"role": "assistant", "content": "THOUGHT: It is red.\n\n```bash\npytest -q\n```"}
+    talk = [CHAT.parse(said), CHAT.parse({"role": "user", "content": "Thanks, I ran it."})]
+    work = [CHAT.parse(said), CHAT.parse({"role": "user", "content": "Observation:\n=== 1 failed, 2 passed in 2s ==="})]
+    assert not [event for events in read_all(talk) for event in events if isinstance(event, Action)]
+    action, outcome = [
+        event for events in read_all(work) for event in events if isinstance(event, Action | CallOutcome)
+    ]
+    assert (action.verb, outcome.status) == ("test", "failed")
+
+
+def test_what_a_harness_writes_into_a_persons_message_is_a_note() -> None:
+    text = "<system-reminder>\nNever mind.\n</system-reminder>\nFix it.\n<system-reminder>Todo list</system-reminder>"
+    first, said, last = read(CHAT.parse({"role": "user", "content": text}))
+    assert isinstance(first, HarnessNote)
+    assert isinstance(last, HarnessNote)
+    assert (said.text, said.kind) == ("Fix it.", "request")
+    assert all(text[event.start : event.stop] == event.text for event in (first, said, last))
+
+
+def test_a_complaint_about_the_format_is_no_wish() -> None:
+    text = "Please always provide EXACTLY ONE action in triple backticks, found 2 actions."
+    (event,) = read(CHAT.parse({"role": "user", "content": text}))
+    assert isinstance(event, HarnessNote)

@@ -11,6 +11,7 @@ it. They never decide whether a message is a tool's result sent as user text; ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -41,6 +42,7 @@ _BLOCKS = frozenset(
     }
 )  # fmt: skip
 _TAG = lazy_regex(r"\s*<([A-Za-z][A-Za-z_-]{2,40})(?:\s[^<>]{0,200})?>")
+_TAG_AT_LINE = lazy_regex(r"(?:^|(?<=>))[ \t]{0,8}<([A-Za-z][A-Za-z_-]{2,40})(?:\s[^<>]{0,200})?>", re.MULTILINE)
 _SPACE = lazy_regex(r"\s*")
 _NOTICE = lazy_regex(
     # The format of an answer.
@@ -139,6 +141,18 @@ def skip_blocks(text: str) -> int:
         at = end + len(closing)
     space = _SPACE.match(text, at)
     return space.end() if space else at
+
+
+def find_blocks(text: str) -> list[tuple[int, int]]:
+    """Return where the blocks are that a program put into a text, before, between or after a person's words."""
+    found: list[tuple[int, int]] = []
+    for tag in _TAG_AT_LINE.finditer(text):
+        if tag[1].lower() in _BLOCKS and (not found or tag.start(1) >= found[-1][1]):
+            closing = f"</{tag[1]}>"
+            end = text.find(closing, tag.end())
+            if end >= 0:
+                found.append((tag.start(1) - 1, end + len(closing)))
+    return found
 
 
 def _is_document(text: str, start: int) -> bool:

@@ -7,13 +7,17 @@ a message asks for them again instead of passing them on. ``read_all`` follows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from types import MappingProxyType
 
-from refold.conversation.message import Message, is_observation, is_record
+from refold.conversation.message import Message, Part, is_observation, is_record
+from refold.conversation.speaker import is_notice
 from refold.memo import Memo
+from refold.reading.calls import read_call, read_fenced_call
 from refold.reading.events import Action, ReadEvent
+from refold.reading.outcomes import read_result
 from refold.reading.words import Voice, close_once, read_words
 
 # What was read of messages may take so much memory in a process.
@@ -37,25 +41,28 @@ _READ: Memo[tuple[ReadEvent, ...]] = Memo(READ_BYTES_MAX, _measure)
 
 
 def read(
-    message: Message, *, pending: Mapping[str, Action] = _NO_CALLS, as_result: bool = False
+    message: Message,
+    *,
+    pending: Mapping[str, Action] = _NO_CALLS,
+    as_result: bool = False,
+    as_call: bool = False,
 ) -> tuple[ReadEvent, ...]:
     """Return what a message says and does, part by part.
 
-    ``pending`` has the calls that wait for a result, by their ids. ``as_result``: its words are a tool's result, which
-    some frameworks send as a user's text.
+    ``pending`` has the calls that wait for a result, by their ids. Where a framework has no messages for tools,
+    ``as_call`` says that the assistant's words make a call, ``as_result`` that a user's words are a tool's result.
     """
-    answered = tuple(
-        pending[part.call_id] for part in message.parts if part.kind == "result" and part.call_id in pending
-    )
+    actions = tuple(pending.get(part.call_id) if part.kind == "result" or as_result else None for part in message.parts)
     # A message whose content was removed keeps its digest.
     sizes = tuple(len(part.text) for part in message.parts)
     return _READ.recall(
-        lambda: _read_parts(message, as_result=as_result),
+        lambda: _read_parts(message, actions, as_result=as_result, as_call=as_call),
         message.digest,
         message.role,
         sizes,
-        answered,
+        actions,
         as_result,
+        as_call,
     )
 
 
@@ -64,15 +71,20 @@ def read_all(
 ) -> Iterator[tuple[ReadEvent, ...]]:
     """Yield the events of each message of a conversation, results together with their calls.
 
-    ``is_result`` recognises results that are sent as a user's text.
+    ``is_result`` recognises results that are sent as a user's text. The assistant's words make calls only in a
+    conversation that has such results: elsewhere a block of commands is something to read.
     """
     pending: dict[str, Action] = {}
-    for message in messages:
+    has_results = False
+    for message, after in pairwise((*messages, None)):
+        assert message is not None
         as_result = message.role == "user" and is_result(message)
-        events = read(message, pending=pending, as_result=as_result)
+        has_results = has_results or as_result or (after is not None and after.role == "user" and is_result(after))
+        as_call = has_results and message.role == "assistant"
+        events = read(message, pending=pending, as_result=as_result, as_call=as_call)
         yield events
         for part in message.parts:
-            if part.kind == "result":
+            if part.kind == "result" or as_result:
                 pending.pop(part.call_id, None)
         pending.update((event.call_id, event) for event in events if isinstance(event, Action))
 
@@ -83,16 +95,26 @@ def read_ahead(messages: Iterable[Message], is_result: Callable[[Message], bool]
         pass
 
 
-def _read_parts(message: Message, *, as_result: bool) -> tuple[ReadEvent, ...]:
+def _read_parts(
+    message: Message, actions: Sequence[Action | None], *, as_result: bool, as_call: bool
+) -> tuple[ReadEvent, ...]:
     if message.role == "system" or is_record(message.parts):
         return ()
-    voice = _find_voice(message)
+    has_calls = any(part.kind == "call" for part in message.parts)
     events: list[ReadEvent] = []
-    for index, part in enumerate(message.parts):
-        if part.kind == "text" and not as_result and message.role != "tool":
-            events += read_words(part, index, voice)
+    for index, (part, action) in enumerate(zip(message.parts, actions, strict=True)):
+        if part.kind == "call":
+            events += read_call(part, index)
+        elif part.kind == "result" or (part.kind == "text" and (as_result or message.role == "tool")):
+            events += read_result(part, index, action)
+        elif part.kind == "text":
+            events += read_words(part, index, _find_voice(message, part))
+            if as_call and not has_calls:
+                events += read_fenced_call(part.text, index)
     return close_once(events)
 
 
-def _find_voice(message: Message) -> Voice:
-    return "assistant" if message.role == "assistant" else "person"
+def _find_voice(message: Message, part: Part) -> Voice:
+    if message.role == "assistant":
+        return "assistant"
+    return "harness" if is_notice(part.text) else "person"

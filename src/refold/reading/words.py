@@ -9,11 +9,12 @@ are no sentences; they are kept with the sentence that introduces them. A very l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from refold.conversation.message import Part
+from refold.conversation.speaker import find_blocks
 from refold.patterns import lazy_regex
 from refold.reading.events import HarnessNote, NoteKind, ReadEvent, Statement, StatementKind, Utterance, UtteranceKind
 from refold.reading.rules import find_kinds, load_weights
@@ -30,6 +31,8 @@ TRAIN_CHARS = 600
 # An approval is short.
 APPROVAL_CHARS = 120
 RULE_CHARS = 400
+# What kind of note it is shows at its beginning.
+NOTE_CHARS = 600
 
 _PERSON: tuple[UtteranceKind, ...] = ("rule", "correction", "approval", "request", "question")
 _ASSISTANT: tuple[StatementKind, ...] = (
@@ -50,6 +53,10 @@ _STAMP = lazy_regex(
 )
 _STAMP_OPENS = lazy_regex(r"\s*+[\[(][^\n\[\]()]{0,60}\d")
 _NAMED = lazy_regex(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w|\b[A-Z]{2,}\d")
+# A client's own commands, as it writes them into the message of a person.
+_COMMAND_TAGS = lazy_regex(
+    r"\s{0,9}(?:<command-(?:name|message)>[^<]{0,200}</command-\w{1,20}>\s{0,9}){1,4}(?:<command-args>)?"
+)
 _NOTES: tuple[tuple[NoteKind, re.Pattern[str]], ...] = (
     (
         "complaint",
@@ -63,42 +70,55 @@ _NOTES: tuple[tuple[NoteKind, re.Pattern[str]], ...] = (
 
 def read_words(part: Part, index: int, speaker: Voice) -> tuple[ReadEvent, ...]:
     """Return what the words of one part say, in order; ``index`` is the place of the part in its message."""
-    if not part.text.strip():
+    text = part.text
+    if not text.strip():
         return ()
     if speaker == "harness":
-        return (read_note(part.text, index),)
-    sentences, lead = _read_sentences(part.text)
-    if speaker == "person":
-        return tuple(_read_utterances(sentences, index, part.text, lead))
-    return tuple(_read_statements(sentences, index, part.text, lead))
+        return (_read_note(text, index, 0, len(text)),)
+    if speaker == "assistant":
+        return tuple(_read_statements(_read_sentences(text, 0, len(text)), index, text))
+    events: list[ReadEvent] = []
+    at = 0
+    for start, stop in [*_find_notes(text), (len(text), len(text))]:
+        events += _read_utterances(_read_sentences(text, at, start), index, text)
+        if start < stop:
+            events.append(_read_note(text, index, start, stop))
+        at = stop
+    return tuple(events)
 
 
-def read_note(text: str, index: int) -> HarnessNote:
-    """Return a notice of the program around the model, whole."""
-    opening = text[:600]
+def _find_notes(text: str) -> list[tuple[int, int]]:
+    """Return what the program around the model wrote into a person's message: reminders, names of commands."""
+    command = _COMMAND_TAGS.match(text)
+    return [command.span()] if command is not None else find_blocks(text)
+
+
+def _read_note(text: str, index: int, start: int, stop: int) -> HarnessNote:
+    opening = text[start : min(stop, start + NOTE_CHARS)]
     kind: NoteKind = next((kind for kind, pattern in _NOTES if pattern.search(opening)), "reminder")
-    return HarnessNote(part=index, start=0, stop=len(text), text=text, kind=kind)
+    return HarnessNote(part=index, start=start, stop=stop, text=text[start:stop], kind=kind)
 
 
-def _read_sentences(text: str) -> tuple[list[PlacedSentence], str]:
-    """Return the sentences of a text without the label before them, and the label if it names the speaker."""
-    start, lead = 0, ""
-    stamp = _STAMP.match(text) if _STAMP_OPENS.match(text) else None
+def _read_sentences(text: str, start: int, stop: int) -> list[PlacedSentence]:
+    """Return the sentences of a text without the label before them; a label that names the speaker is their lead."""
+    lead = ""
+    stamp = _STAMP.match(text, start, stop) if _STAMP_OPENS.match(text, start, stop) else None
     if stamp is not None:
         start, lead = stamp.end(), stamp[0].strip()
-    elif (label := _LABEL.match(text)) is not None:
+    elif (label := _LABEL.match(text, start, stop)) is not None:
         start = label.end()
-    if len(text) - start <= HEAD_CHARS + TAIL_CHARS:
-        return split_sentences(text, start), lead
-    # Both cuts fall on the border of a line where there is one near.
-    head_stop = text.rfind("\n", start + HEAD_CHARS // 2, start + HEAD_CHARS)
-    head_stop = start + HEAD_CHARS if head_stop < 0 else head_stop
-    tail_start = text.find("\n", len(text) - TAIL_CHARS, len(text) - TAIL_CHARS // 2)
-    tail_start = len(text) - TAIL_CHARS if tail_start < 0 else tail_start
-    return [*split_sentences(text, start, head_stop), *split_sentences(text, tail_start)], lead
+    if stop - start <= HEAD_CHARS + TAIL_CHARS:
+        found = split_sentences(text, start, stop)
+    else:
+        # Both cuts fall on the border of a line where there is one near.
+        head_stop = text.rfind("\n", start + HEAD_CHARS // 2, start + HEAD_CHARS)
+        tail_start = text.find("\n", stop - TAIL_CHARS, stop - TAIL_CHARS // 2)
+        head = split_sentences(text, start, start + HEAD_CHARS if head_stop < 0 else head_stop)
+        found = [*head, *split_sentences(text, stop - TAIL_CHARS if tail_start < 0 else tail_start, stop)]
+    return [replace(one, lead=lead) for one in found] if lead else found
 
 
-def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str, stamp: str) -> Iterable[Utterance]:
+def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str) -> Iterator[Utterance]:
     is_pasted = len(text) > PASTED_CHARS
     block_stop = -1
     for sentence in sentences:
@@ -110,7 +130,7 @@ def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str,
             stop=sentence.stop,
             text=sentence.text,
             kind=_classify_person(sentence, is_pasted=is_pasted),
-            lead=stamp or sentence.lead,
+            lead=sentence.lead,
             block=sentence.block,
             in_block=sentence.start < block_stop,
         )
@@ -139,7 +159,7 @@ def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceK
     return next((kind for kind in _PERSON if kind in kinds), "remark")
 
 
-def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str, stamp: str) -> Iterable[Statement]:
+def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str) -> Iterator[Statement]:
     spoken = [one for one in sentences if one.shape in ("prose", "item", "quote")]
     closing = next((one for one in reversed(spoken) if "polite" not in find_kinds(one.text, "assistant")), None)
     block_stop = -1
@@ -152,7 +172,7 @@ def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str,
             stop=sentence.stop,
             text=sentence.text,
             kind=kind,
-            lead=stamp or sentence.lead,
+            lead=sentence.lead,
             block=sentence.block,
             in_block=sentence.start < block_stop,
             retracts=retracts,
