@@ -73,9 +73,10 @@ class Story:
 
     def run(self, command: str, text: str, status: str = "ok", verb: str = "run", **known: Any) -> Story:
         """Call a shell and add its result."""
-        targets = known.pop("targets", ())
-        act = Action(call_id="c", tool="bash", verb=verb, text=command, targets=targets)  # type: ignore[arg-type]
-        return self.call(act).result(text, status, **known)
+        kind, path = known.pop("change", ""), known.pop("path", ".")
+        act = Action(call_id="c", tool="bash", verb=verb, text=command)  # type: ignore[arg-type]
+        changes = [FileChange(call_id="c", path=path, kind=kind)] if kind else []
+        return self.call(act, changes=changes).result(text, status, **known)
 
     def edit(self, path: str, removed: str, added: str, status: str = "ok", kind: str = "edited") -> Story:
         """Call an editor and add its result."""

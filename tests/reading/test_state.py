@@ -42,11 +42,11 @@ def test_the_sentence_that_says_how_to_finish_is_kept_with_the_task() -> None:
     assert "echo DONE_AND_SUBMIT" in story.state.task.finish.text
 
 
-def test_a_new_request_after_the_work_has_ended_replaces_the_task() -> None:
+def test_a_new_task_replaces_the_old_one() -> None:
     story = begin().assistant(("done", "The crash is fixed and all tests pass."))
-    story.person(("request", "Now add a command that prints the version of the program."))
+    story.person(("request", "New task: add a command that prints the version of the program."))
     assert story.state.task is not None
-    assert story.state.task.quote.text.startswith("Now add a command")
+    assert story.state.task.quote.text.startswith("New task:")
 
 
 def test_a_short_follow_up_stays_beside_the_task() -> None:
@@ -146,14 +146,14 @@ def test_a_file_has_its_last_change_verbatim() -> None:
 
 def test_git_checkout_of_a_file_reverts_it() -> None:
     story = begin().edit("parse.py", "a", "b").edit("lex.py", "a", "b")
-    story.run("git checkout -- parse.py", "", verb="revert", targets=("parse.py",))
+    story.run("git checkout -- parse.py", "", verb="revert", change="reverted", path="parse.py")
     assert {file.path: file.kind for file in story.state.files} == {"parse.py": "reverted", "lex.py": "edited"}
 
 
 def test_a_stash_takes_edits_away_and_a_pop_brings_them_back() -> None:
-    story = begin().edit("parse.py", "a", "b").run("git stash", "Saved", verb="revert")
+    story = begin().edit("parse.py", "a", "b").run("git stash", "Saved", verb="revert", change="reverted")
     assert [file.kind for file in story.state.files] == ["reverted"]
-    story.run("git stash pop", "Dropped", verb="revert")
+    story.run("git stash pop", "Dropped", verb="revert", change="restored")
     assert [file.kind for file in story.state.files] == ["edited"]
 
 

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from refold.conversation.message import Message
+from refold.conversation.message import Message, is_observation
+from refold.conversation.speaker import judge_speaker
 from refold.reading.deeds import note_call, note_change, take_outcome
-from refold.reading.draft import BLOCK_CHARS, TASK_CHARS, StateDraft, cut_lines
+from refold.reading.draft import ASK_CHARS, BLOCK_CHARS, TASK_CHARS, StateDraft, cut_lines
 from refold.reading.events import (
     Action,
     CallOutcome,
@@ -25,6 +26,7 @@ from refold.reading.events import (
     Value,
     WorkPlan,
 )
+from refold.reading.read import read
 from refold.reading.same import is_negative, matter_words, share_matter
 from refold.reading.state import (
     Belief,
@@ -33,13 +35,14 @@ from refold.reading.state import (
     OwnedValue,
     Quote,
     Said,
+    SaidKind,
     StandingRule,
     State,
     TaskText,
 )
 
 Reader = Callable[[Message, tuple[Action, ...]], Sequence[ReadEvent]]
-"""Return the events of a message; the actions are the calls that wait for a result, oldest first."""
+"""Returns the events of a message, given the calls that wait for a result, oldest first."""
 
 _BELIEFS: dict[str, BeliefKind] = {
     "finding": "finding",
@@ -49,17 +52,18 @@ _BELIEFS: dict[str, BeliefKind] = {
     "done": "done",
 }
 _ASKS = frozenset({"request", "question", "correction"})
-_LATER_MAX = 8
+_LATER_MAX = 12
+_BELIEFS_PER_MESSAGE = 5
+_CAUSES_PER_MESSAGE = 2
+# A remark of fewer words is politeness, unless it has a number.
+_TELLING_WORDS = 3
 # Two rules on one matter share this much of the shorter one's words; two beliefs that say the same share more.
 _SAME_RULE = 0.75
 _SAME_BELIEF = 0.8
 _OPPOSED = 0.6
 _CORRECTS = 0.5
-# A follow-up is short beside the task; a request that opens new work is not.
-_NEW_TASK_SHARE = 0.25
-_NEW_TASK_CHARS = 24
 _FINISH = re.compile(
-    r"\bsubmit\b|\b(?:when|once|after|if) (?:you(?:'re| are| have)|everything|all|the work)\b[^.\n]{0,60}"
+    r"\bsubmit\b|\b(?:when|once|after|if) (?:you(?:'re| are|'ve| have)?|everything|all|the work)\b[^.\n]{0,60}"
     r"\b(?:done|finish|complet)"
     r"|\bto finish\b|\bfinish (?:your work|by|the task)|完成(?:之后|以后|后|时)|做完|提交",
     re.IGNORECASE,
@@ -73,6 +77,14 @@ _PREFERS = re.compile(
     r"|喜欢|爱吃|偏好|讨厌|最爱|习惯|过敏",
     re.IGNORECASE,
 )
+_FIRST_PERSON = re.compile(
+    r"(?:\W*(?:so|now|ok|okay|then|wait|first|next|also|and)\b){0,3}\W*(?:I|we|let)\b|[^，。]{0,6}(?:我|我们)(?:将|会|要|来|先)",
+    re.IGNORECASE,
+)
+_REASON = re.compile(
+    r"\b(?:because|since|so that|instead of|rather than|to avoid|otherwise|as it|due to)\b|因为|由于|以免|而不是|避免",
+    re.IGNORECASE,
+)
 _DONE_STATUS = re.compile(r"complete|done|cancel|skip|\[?x\]?$|✓|✔|✅|完成|取消", re.IGNORECASE)
 
 
@@ -80,12 +92,22 @@ def advance(state: State, messages: Iterable[Message], reader: Reader) -> State:
     """Return the state after these messages. Any division into chunks gives the same state."""
     draft = StateDraft(state)
     for message in messages:
-        waiting = tuple(action for call in draft.pending for action in call.actions)
-        events = reader(message, waiting)
+        events = reader(message, tuple(call.action for call in draft.pending))
         draft.open_message(message)
         _take_message(draft, message, events)
         draft.close_message()
     return draft.freeze()
+
+
+def make_reader(is_result: Callable[[Message], bool] = is_observation) -> Reader:
+    """Return the reader of a conversation; ``is_result`` recognises results that are sent as a user's text."""
+
+    def read_message(message: Message, waiting: tuple[Action, ...]) -> Sequence[ReadEvent]:
+        # Of two calls with one id the older one is answered first.
+        pending = {action.call_id: action for action in reversed(waiting)}
+        return read(message, pending=pending, as_result=message.role == "user" and is_result(message))
+
+    return read_message
 
 
 def _take_message(draft: StateDraft, message: Message, events: Sequence[ReadEvent]) -> None:
@@ -93,14 +115,22 @@ def _take_message(draft: StateDraft, message: Message, events: Sequence[ReadEven
     if words:
         _hear_person(draft, message, events, words)
     statements = [event for event in events if isinstance(event, Statement)]
-    has_call = False
+    if draft.is_talk and statements:
+        _hear_talk(draft, statements, _take_question(draft))
+        statements = []
+    answered = _find_answered(draft)
+    has_call = any(isinstance(event, Action) for event in events)
     if statements:
         _drop_open(draft, "next")
     for event in events:
-        if isinstance(event, Statement):
-            _hear_assistant(draft, event)
+        if isinstance(event, Statement) and not draft.is_talk:
+            is_step = has_call and event.kind == "decision" and _announces_step(event.text)
+            # A question beside a call is put to nobody.
+            is_musing = has_call and event.kind == "question"
+            if not is_musing:
+                event = replace(event, kind="intent") if is_step else event
+                _hear_assistant(draft, event, None if has_call else answered)
         elif isinstance(event, Action):
-            has_call = True
             _adopt_ask(draft)
             note_call(draft, event)
             if event.verb == "finish":
@@ -122,51 +152,94 @@ def _take_message(draft: StateDraft, message: Message, events: Sequence[ReadEven
 
 def _hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent], words: list[Utterance]) -> None:
     draft.pending.clear()  # The person has taken over: the results of interrupted calls will not come.
-    was_asked = any(item.kind == "question" for item in draft.open)
-    _drop_open(draft, "question")
-    kinds = {event.kind for event in words}
-    is_task = "request" in kinds and _opens_work(draft, message, events, words, was_asked=was_asked)
+    asked = _take_question(draft)
+    text = _person_text(message, events)
+    draft.heard = draft.quote(words[0], text)
+    if draft.is_talk:
+        _hear_talk(draft, words, asked)
+        return
+    # The view keeps the same message as the task: one function decides.
+    states_work = judge_speaker(text, draft.task.quote.text if draft.task else "") == "task"
+    is_task = states_work and any(event.kind == "request" for event in words)
     if is_task:
         _drop_open(draft, "ask", "plan", "next")
-        draft.task = _make_task(draft, message, events, words)
+        draft.task = _make_task(draft, text, words)
+    # A task and a request are kept whole, with every remark in them.
+    is_whole = is_task or (len(text) <= ASK_CHARS and any(event.kind in _ASKS for event in words))
     for event in words:
         quote = draft.quote(event, _join_block(event.text, event.block))
         if event.kind == "rule":
             _note_rule(draft, quote)
         elif event.kind == "approval":
-            draft.said.append(Said(kind="agreement", quote=quote, about=draft.proposal))
+            if asked is not None or _tells_something(event.text):
+                draft.said.append(Said(kind="agreement", quote=quote, about=draft.proposal))
         elif event.kind == "remark":
-            if matter_words(event.text):
-                draft.said.append(Said(kind="preference" if _PREFERS.search(event.text) else "fact", quote=quote))
-        elif event.kind in _ASKS:
-            if event.kind == "correction" or _UNDO.search(event.text):
-                _strike_corrected(draft, quote)
-            if not is_task:
-                draft.open.append(OpenItem(kind="ask", quote=quote))
-                if event.kind != "question" and draft.task is not None:
-                    draft.task = replace(draft.task, later=(*draft.task.later, quote)[-_LATER_MAX:])
-    draft.rested = False
+            if not is_whole and (asked is not None or _tells_something(event.text)):
+                draft.said.append(Said(kind=_judge_said(event.text), quote=quote, about=asked))
+        elif event.kind == "correction" or _UNDO.search(event.text):
+            _strike_corrected(draft, quote)
+    if not is_task:
+        _note_asks(draft, text, words)
 
 
-def _opens_work(
-    draft: StateDraft, message: Message, events: Sequence[ReadEvent], words: list[Utterance], *, was_asked: bool
-) -> bool:
-    """Return whether a request is new work: the first one, or a substantial one after the assistant has ended."""
-    if draft.task is None:
-        return True
-    if was_asked or not draft.rested or any(event.kind in ("approval", "correction") for event in words):
-        return False
-    size = len(_person_text(message, events))
-    return size >= max(_NEW_TASK_CHARS, _NEW_TASK_SHARE * len(draft.task.quote.text))
+def _take_question(draft: StateDraft) -> Quote | None:
+    """Close the questions that this message answers, and return the newest one."""
+    asked = next((item.quote for item in reversed(draft.open) if item.kind == "question"), None)
+    _drop_open(draft, "question")
+    said = draft.proposal
+    if asked is None and said is not None and said.position == draft.messages - 1 and said.text.endswith(("?", "？")):
+        return said
+    return asked
 
 
-def _make_task(draft: StateDraft, message: Message, events: Sequence[ReadEvent], words: list[Utterance]) -> TaskText:
-    quote = draft.quote(words[0], _person_text(message, events), TASK_CHARS)
-    finish = None
+def _find_answered(draft: StateDraft) -> Quote | None:
+    """Return what an answer of the assistant is about: the open ask, else what the person said just before."""
+    if draft.heard is not None and draft.heard.position == draft.messages - 1:
+        return draft.heard
+    return next((item.quote for item in reversed(draft.open) if item.kind == "ask"), None)
+
+
+def _hear_talk(draft: StateDraft, words: Sequence[Utterance | Statement], asked: Quote | None) -> None:
+    """Keep what two people tell each other: preferences, agreements, answers, and what has a date or a number."""
+    _drop_open(draft, "ask")
+    answer = next((event for event in words if _tells_something(event.text)), None) if asked is not None else None
     for event in words:
-        if _FINISH.search(event.text):
-            finish = draft.quote(event, _join_block(event.text, event.block))
-    return TaskText(quote=quote, finish=finish)
+        kind = _judge_said(event.text)
+        is_answer = event is answer
+        if kind == "preference" or is_answer or any(letter.isdigit() for letter in event.text):
+            quote = draft.quote(event, _join_block(event.text, event.block))
+            draft.said.append(Said(kind=kind, quote=quote, about=asked if is_answer else None))
+        if event.kind == "question":
+            draft.open.append(OpenItem(kind="question", quote=draft.quote(event)))
+
+
+def _judge_said(text: str) -> SaidKind:
+    return "preference" if _PREFERS.search(text) else "fact"
+
+
+def _note_asks(draft: StateDraft, text: str, words: list[Utterance]) -> None:
+    """Keep a message that asks for something beside the task, whole: a request is rarely one sentence."""
+    asks = [event for event in words if event.kind in _ASKS]
+    if not asks:
+        return
+    quote = draft.quote(asks[0], text, ASK_CHARS)
+    draft.open.append(OpenItem(kind="ask", quote=quote))
+    if draft.task is not None and any(event.kind != "question" for event in asks):
+        if len(draft.task.later) >= _LATER_MAX:
+            draft.omitted["later"] += 1
+        draft.task = replace(draft.task, later=(*draft.task.later, quote)[-_LATER_MAX:])
+
+
+def _tells_something(text: str) -> bool:
+    return len(matter_words(text)) >= _TELLING_WORDS or any(letter.isdigit() for letter in text)
+
+
+def _make_task(draft: StateDraft, text: str, words: list[Utterance]) -> TaskText:
+    quote = draft.quote(words[0], text, TASK_CHARS)
+    said = [event for event in words if _FINISH.search(event.text)]
+    # The sentence with the command says more than the one after it.
+    finish = next((event for event in reversed(said) if event.block or "`" in event.text), said[-1] if said else None)
+    return TaskText(quote=quote, finish=draft.quote(finish, _join_block(finish.text, finish.block)) if finish else None)
 
 
 def _person_text(message: Message, events: Sequence[ReadEvent]) -> str:
@@ -226,13 +299,13 @@ def _adopt_ask(draft: StateDraft) -> None:
 # The assistant's words
 
 
-def _hear_assistant(draft: StateDraft, event: Statement) -> None:
+def _hear_assistant(draft: StateDraft, event: Statement, answered: Quote | None) -> None:
     if event.retracts:
         _drop_open(draft, "next")
         if draft.beliefs and draft.beliefs[-1].quote.position >= draft.messages - 2:
             draft.strike(draft.beliefs.pop().quote, draft.quote(event))
     if event.kind in _BELIEFS:
-        _note_belief(draft, event, _BELIEFS[event.kind])
+        _note_belief(draft, event, _BELIEFS[event.kind], answered)
     elif event.kind == "intent":
         _drop_open(draft, "next")
         draft.open.append(OpenItem(kind="next", quote=draft.quote(event, _join_block(event.text, event.block))))
@@ -240,28 +313,43 @@ def _hear_assistant(draft: StateDraft, event: Statement) -> None:
         draft.open.append(OpenItem(kind="question", quote=draft.quote(event, _join_block(event.text, event.block))))
 
 
-def _note_belief(draft: StateDraft, event: Statement, kind: BeliefKind) -> None:
+def _announces_step(text: str) -> bool:
+    """Return whether a decision only says what the call beside it does; one with a reason says more."""
+    return _FIRST_PERSON.match(text) is not None and _REASON.search(text) is None
+
+
+def _note_belief(draft: StateDraft, event: Statement, kind: BeliefKind, answered: Quote | None) -> None:
     quote = draft.quote(event)
     kept = []
     for belief in draft.beliefs:
-        share = share_matter(belief.quote.text, quote.text)
+        share = share_matter(belief.quote.text, quote.text, of_longer=True)
         if share >= _OPPOSED and is_negative(belief.quote.text) != is_negative(quote.text):
             draft.strike(belief.quote, quote)
         elif share < _SAME_BELIEF:
             kept.append(belief)
     block, _ = cut_lines(event.block, BLOCK_CHARS)
-    draft.beliefs = [*kept, Belief(kind=kind, quote=quote, lead=event.lead[:300], block=block)]
+    belief = Belief(kind=kind, quote=quote, lead=event.lead[:300], block=block, is_last=event.is_last, about=answered)
+    draft.beliefs = [*kept, belief]
 
 
 def _end_message(draft: StateDraft, statements: list[Statement], *, has_call: bool) -> None:
+    _thin_beliefs(draft)
     questions = [event for event in statements if event.kind == "question"]
     words = questions[-1] if questions else statements[-1]
     draft.proposal = draft.quote(words, _join_block(words.text, words.block))
-    if has_call:
-        return
-    draft.rested = not questions
-    if not questions:
+    if not has_call and not questions:
         _drop_open(draft, "ask")
+
+
+def _thin_beliefs(draft: StateDraft) -> None:
+    """Keep the last beliefs of a long train of thought, and its causes: the thoughts on the way hold less."""
+    own = [belief for belief in draft.beliefs if belief.quote.position == draft.messages]
+    if len(own) <= _BELIEFS_PER_MESSAGE:
+        return
+    causes = [belief for belief in own[:-_BELIEFS_PER_MESSAGE] if belief.kind == "cause"][-_CAUSES_PER_MESSAGE:]
+    kept = [*causes, *own[-_BELIEFS_PER_MESSAGE:]]
+    draft.omitted["beliefs"] += len(own) - len(kept)
+    draft.beliefs = [*(belief for belief in draft.beliefs if belief.quote.position != draft.messages), *kept]
 
 
 def _note_plan(draft: StateDraft, event: WorkPlan) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from refold.reading.changes import read_python
 from refold.reading.draft import StateDraft, cut_lines, touch
-from refold.reading.events import Action, CallOutcome, ChangeKind, FileChange, Status, Verb
+from refold.reading.events import Action, CallOutcome, ChangeKind, FileChange, Verb
 from refold.reading.same import command_key, covers_path, same_path, tidy_path
-from refold.reading.state import CheckResult, FailedTry, FileState, FinalAct, PendingCall, Quote
+from refold.reading.state import CheckResult, FailedTry, FileEdit, FileState, FinalAct, PendingCall, Quote
 
 _CHECKS: frozenset[Verb] = frozenset({"test", "build"})
 _MAY_FAIL_AFTER_CHANGE: frozenset[Verb] = frozenset({"test", "build", "run"})
@@ -22,41 +23,32 @@ _CHANGES: frozenset[Verb] = frozenset({"create", "edit", "delete", "move"})
 _TARGETS_MAX = 12
 _FIELDS_MAX = 12
 _FAILING_MAX = 20
+_EDITS_MAX = 4
+_DELETES_LINES = re.compile(r"\bsed\s+-i\S*\s+(?:-e\s+)?['\"]/([^/\n]{2,80})/d['\"]")
 _SCRATCH = re.compile(
     r"(?:^|/)(?:te?mp|scratch)/|(?:^|/)(?:\.?(?:repro|debug|tmp|temp|scratch|verify|check|demo|try|modify|patch|fix|apply"
     r"|update|inspect|run|test_(?:fix|repro|issue|bug|script))[\w-]*\.(?:py|js|ts|sh|rb|go|java|c|sql|txt|md|json|svg|png))$",
     re.IGNORECASE,
 )
-_UNSTASH = re.compile(r"\bstash\s+(?:pop|apply)\b")
 _UNDO_ONE = re.compile(r"\bundo", re.IGNORECASE)
 
 
 def note_call(draft: StateDraft, action: Action) -> None:
-    """Keep a call until its result comes. The parts of one command line are one call."""
-    last = draft.pending[-1] if draft.pending else None
-    if (
-        last is not None
-        and last.quote.position == draft.messages
-        and (last.call_id, last.part) == (action.call_id, action.part)
-        and action.start >= last.actions[-1].stop > 0
-    ):
-        draft.pending[-1] = replace(last, actions=(*last.actions, action))
-        return
-    # The id of an unanswered call is used again: its result will not come any more.
+    """Keep a call until its result comes."""
+    # If the id of an unanswered call is used again, its result will not come any more.
     draft.pending = [
         call
         for call in draft.pending
-        if not action.call_id or call.call_id != action.call_id or call.quote.position == draft.messages
+        if not action.call_id or call.action.call_id != action.call_id or call.quote.position == draft.messages
     ]
-    quote = draft.quote(action)
-    draft.pending.append(PendingCall(call_id=action.call_id, part=action.part, quote=quote, actions=(action,)))
+    draft.pending.append(PendingCall(action=action, quote=draft.quote(action)))
 
 
 def note_change(draft: StateDraft, change: FileChange) -> None:
     """Keep a change with its call; one that a result reports is applied at once."""
     for at in range(len(draft.pending) - 1, -1, -1):
         call = draft.pending[at]
-        if call.quote.position == draft.messages and call.call_id == change.call_id:
+        if call.quote.position == draft.messages and call.action.call_id == change.call_id:
             draft.pending[at] = replace(call, changes=(*call.changes, change))
             return
     _apply_change(draft, change, draft.quote(change))
@@ -66,47 +58,50 @@ def take_outcome(draft: StateDraft, outcome: CallOutcome) -> None:
     """Settle the call that a result answers: the first one with its id, else the oldest one."""
     if not draft.pending:
         return
-    at = next((at for at, call in enumerate(draft.pending) if call.call_id == outcome.call_id), 0)
+    at = next((at for at, call in enumerate(draft.pending) if call.action.call_id == outcome.call_id), 0)
     call = draft.pending.pop(at)
-    may_have_changed = any(action.verb in _MAY_FAIL_AFTER_CHANGE for action in call.actions)
-    if outcome.status != "failed" or may_have_changed:
+    # A command line that ends with a failing test has made its changes before.
+    if outcome.status != "failed" or call.action.verb in _MAY_FAIL_AFTER_CHANGE:
         for change in call.changes:
             _apply_change(draft, change, call.quote)
-    for number, action in enumerate(call.actions):
-        is_last = number == len(call.actions) - 1
-        # Of several commands in one line, the last one is the one that a failure is about.
-        status: Status = outcome.status if is_last else ("ok" if outcome.status == "ok" else "unknown")
-        _settle(draft, call, action, replace(outcome, status=status))
+        for file in _find_own_scripts(draft, call.action):
+            for change in file.writes:
+                _apply_change(draft, change, call.quote)
+    _settle(draft, call, outcome)
 
 
-def _settle(draft: StateDraft, call: PendingCall, action: Action, outcome: CallOutcome) -> None:
+def _settle(draft: StateDraft, call: PendingCall, outcome: CallOutcome) -> None:
+    action = call.action
     result = draft.quote(outcome, outcome.text or outcome.error)
-    if action.verb == "revert" and not call.changes and outcome.status != "failed":
-        _revert(draft, action, call.quote)
-    if action.verb in _CHECKS or (action.verb == "run" and _runs_own_file(draft, action)):
+    if action.verb in _CHECKS or any(not file.writes for file in _find_own_scripts(draft, action)):
         _note_check(draft, action, outcome, result)
     elif outcome.status == "failed":
         if action.verb not in _LOOKS:
-            _note_failure(draft, call, action, outcome)
-    elif action.is_final:
-        _forget_failures(draft, action)
+            _note_failure(draft, call, outcome)
+        return
+    _forget_failures(draft, action)
+    if action.verb == "read" and outcome.status != "failed":
+        draft.found_files += [path for name in action.targets if (path := tidy_path(name)) not in draft.found_files]
+    if action.is_final and outcome.status != "failed":
         draft.acts.append(
             FinalAct(
                 verb=action.verb,
                 tool=action.tool,
                 targets=action.targets[:_TARGETS_MAX],
-                quote=call.quote if len(call.actions) == 1 else replace(call.quote, text=action.text[:600]),
+                quote=call.quote,
                 status=outcome.status,
                 receipt=outcome.fields[:_FIELDS_MAX],
                 result=result,
             )
         )
-    else:
-        _forget_failures(draft, action)
 
 
-def _runs_own_file(draft: StateDraft, action: Action) -> bool:
-    return any(file.kind == "created" and same_path(file.path, name) for file in draft.files for name in action.targets)
+def _find_own_scripts(draft: StateDraft, action: Action) -> list[FileState]:
+    """Return the files that the work created and a command runs."""
+    if action.verb not in ("run", "test"):
+        return []
+    own = [file for file in draft.files if file.kind == "created"]
+    return [file for file in own if any(same_path(file.path, name) for name in action.targets)]
 
 
 def _note_check(draft: StateDraft, action: Action, outcome: CallOutcome, result: Quote) -> None:
@@ -129,8 +124,8 @@ def _note_check(draft: StateDraft, action: Action, outcome: CallOutcome, result:
     )
 
 
-def _note_failure(draft: StateDraft, call: PendingCall, action: Action, outcome: CallOutcome) -> None:
-    times = 1
+def _note_failure(draft: StateDraft, call: PendingCall, outcome: CallOutcome) -> None:
+    action, times = call.action, 1
     for at, earlier in enumerate(draft.failed):
         if _is_same_try(earlier, action):
             times += draft.failed.pop(at).times
@@ -162,36 +157,33 @@ def _is_same_try(failed: FailedTry, action: Action) -> bool:
 def _apply_change(draft: StateDraft, change: FileChange, quote: Quote) -> None:
     path = tidy_path(change.path)
     if change.kind == "reverted":
-        undone = _UNDO_ONE.search(quote.text) is not None
-        _revert_paths(draft, (path,), quote, is_one_step=undone)
+        _revert_path(draft, path, quote)
+        return
+    if change.kind == "restored":
+        _restore_path(draft, path, quote)
         return
     earlier = _pop_file(draft, path) or (_pop_file(draft, change.source) if change.source else None)
-    is_own = earlier is not None and earlier.kind == "created"
-    if not (is_own and earlier is not None and earlier.is_scratch):
-        draft.checks = [touch(check) for check in draft.checks]
-    if change.kind == "deleted" and is_own:
+    if change.kind == "deleted" and earlier is not None and earlier.kind == "created":
         return  # Created and deleted within the work: nothing is left of it.
-    if change.kind == "moved" and not change.added and not change.removed and earlier is not None:
-        draft.files.append(
-            replace(earlier, path=path, source=change.source, quote=quote, kind=_net_kind(earlier, "moved"))
-        )
-        return
-    removed, removed_cut = cut_lines(change.removed)
-    added, added_cut = cut_lines(change.added)
     kind = _net_kind(earlier, change.kind)
-    if earlier is not None and (change.removed, change.added) == (earlier.added, earlier.removed) and change.added:
-        kind = "reverted" if earlier.times == 1 and not is_own else kind
+    if kind == "created" and earlier is None and path in draft.found_files:
+        kind = "edited"  # Written whole, but it was there before.
+    is_scratch = kind == "created" and _is_scratch(draft, path)
+    if not is_scratch and change.kind != "created":
+        draft.checks = [touch(check) for check in draft.checks]
+    edits = _join_edits(earlier, change, quote)
+    if kind == "edited" and earlier is not None and earlier.edits and not edits:
+        kind = "reverted"  # The last change put the old lines back.
     draft.files.append(
         FileState(
             path=path,
             kind=kind,
             quote=quote,
-            removed=removed,
-            added=added,
-            lines_cut=removed_cut + added_cut,
-            source=change.source,
+            edits=edits,
+            source=change.source or (earlier.source if earlier else ""),
             times=(earlier.times if earlier else 0) + 1,
-            is_scratch=kind == "created" and _is_scratch(draft, path),
+            is_scratch=is_scratch,
+            writes=tuple(read_python(change.added)) if path.endswith(".py") and kind == "created" else (),
         )
     )
     draft.failed = [
@@ -199,6 +191,45 @@ def _apply_change(draft: StateDraft, change: FileChange, quote: Quote) -> None:
         for failed in draft.failed
         if not (failed.verb in _CHANGES and failed.targets and same_path(failed.targets[0], path))
     ]
+
+
+def _join_edits(earlier: FileState | None, change: FileChange, quote: Quote) -> tuple[FileEdit, ...]:
+    """Return the changes that hold after this one: a file that is written whole has no other."""
+    if change.kind in ("deleted", "created"):
+        known: list[FileEdit] = []
+    else:
+        known = [*earlier.edits] if earlier is not None and earlier.kind != "reverted" else []
+    if (found := _DELETES_LINES.search(quote.text)) is not None and not change.added:
+        known = [edit for edit in known if not _is_deleted(edit, found[1])]
+    old, new = _drop_common(change.removed, change.added)
+    if not old.strip() and not new.strip():
+        return tuple(known)
+    if known and (known[-1].removed, known[-1].added) == (new, old):
+        return tuple(known[:-1])
+    if change.removed.strip():
+        known = [edit for edit in known if not edit.added.strip() or edit.added.strip() not in change.removed]
+    removed, removed_cut = cut_lines(old)
+    added, added_cut = cut_lines(new)
+    edit = FileEdit(removed=removed, added=added, quote=quote, lines_cut=removed_cut + added_cut)
+    return (*known, edit)[-_EDITS_MAX:]
+
+
+def _drop_common(removed: str, added: str) -> tuple[str, str]:
+    """Return both sides of a change without the lines around it that they share."""
+    old, new = removed.splitlines(), added.splitlines()
+    start, fewer = 0, min(len(old), len(new))
+    while start < fewer and old[start] == new[start]:
+        start += 1
+    stop = 0
+    while stop < fewer - start and old[-1 - stop] == new[-1 - stop]:
+        stop += 1
+    return "\n".join(old[start : len(old) - stop]), "\n".join(new[start : len(new) - stop])
+
+
+def _is_deleted(edit: FileEdit, pattern: str) -> bool:
+    """Return whether ``sed '/pattern/d'`` deletes every line of an edit; patterns count as plain text."""
+    lines = [line for line in edit.added.splitlines() if line.strip()]
+    return bool(lines) and all(pattern in line for line in lines)
 
 
 def _net_kind(earlier: FileState | None, kind: ChangeKind) -> ChangeKind:
@@ -223,27 +254,21 @@ def _is_scratch(draft: StateDraft, path: str) -> bool:
     return not any(name in quote.text for quote in asked)
 
 
-def _revert(draft: StateDraft, action: Action, quote: Quote) -> None:
-    if _UNSTASH.search(action.text):
-        for at, file in enumerate(draft.files):
-            if file.kind == "reverted" and "stash" in file.quote.text:
-                draft.files[at] = replace(file, kind="edited", quote=quote)
-        return
-    _revert_paths(
-        draft, action.targets or (".",), quote, is_one_step=_UNDO_ONE.search(action.text + action.tool) is not None
-    )
-
-
-def _revert_paths(draft: StateDraft, paths: tuple[str, ...], quote: Quote, *, is_one_step: bool) -> None:
-    named = [path for path in paths if tidy_path(path) not in ("", ".", "*", ":/")]
+def _revert_path(draft: StateDraft, path: str, quote: Quote) -> None:
+    """Take back the changes of a file, of the files in a folder, or of the whole tree (``.``)."""
+    is_one_step = _UNDO_ONE.search(quote.text) is not None
     draft.checks = [touch(check) for check in draft.checks]
     for at, file in enumerate(draft.files):
-        if not any(covers_path(path, file.path) for path in (named or ["."])):
-            continue
-        if file.kind == "created" and not named:
+        if not covers_path(path, file.path) or (file.kind == "created" and path == "."):
             continue  # A checkout of everything leaves files that are not tracked.
         if is_one_step and file.times > 1:
-            # Only the last change is taken back; the one before it is no longer known word for word.
-            draft.files[at] = replace(file, removed="", added="", lines_cut=0, times=file.times - 1, quote=quote)
+            draft.files[at] = replace(file, edits=file.edits[:-1], times=file.times - 1, quote=quote)
         else:
             draft.files[at] = replace(file, kind="reverted", quote=quote)
+
+
+def _restore_path(draft: StateDraft, path: str, quote: Quote) -> None:
+    draft.checks = [touch(check) for check in draft.checks]
+    for at, file in enumerate(draft.files):
+        if file.kind == "reverted" and covers_path(path, file.path):
+            draft.files[at] = replace(file, kind="edited", quote=quote)

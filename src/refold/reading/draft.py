@@ -37,10 +37,15 @@ BOUNDS = {
     "values": 300,
     "struck": 20,
     "pending": 64,
+    "found_files": 200,
 }
+# What is dropped of these is no loss to a reader.
+_SILENT = ("pending", "found_files")
 QUOTE_CHARS = 600
 BLOCK_CHARS = 1_200
+ASK_CHARS = 1_200
 TASK_CHARS = 200_000
+PEOPLE_MAX = 20
 
 
 class StateDraft:
@@ -60,14 +65,21 @@ class StateDraft:
         self.values: dict[str, OwnedValue] = {value.text: value for value in state.values}
         self.struck: list[Struck] = list(state.struck)
         self.pending: list[PendingCall] = list(state.pending)
+        self.people: list[str] = list(state.people)
+        self.is_talk = state.is_talk
+        self.found_files: list[str] = list(state.found_files)
+        self.heard = state.heard
         self.proposal = state.proposal
-        self.rested = state.rested
         self.omitted: Counter[str] = Counter(dict(state.omitted))
         self._message: Message | None = None
 
     def open_message(self, message: Message) -> None:
         """Make a message the source of the quotes that follow."""
         self._message = message
+        if message.name and message.role in ("user", "assistant"):
+            self.is_talk = self.is_talk or message.role == "assistant"
+            if message.name not in self.people and len(self.people) < PEOPLE_MAX:
+                self.people.append(message.name)
 
     def close_message(self) -> None:
         """Count the message and drop what exceeds the bounds, so that the chunks of an advance do not matter."""
@@ -77,7 +89,8 @@ class StateDraft:
             excess = len(entries) - bound
             if excess <= 0:
                 continue
-            self.omitted[section] += excess
+            if section not in _SILENT:
+                self.omitted[section] += excess
             if section == "values":
                 for text in sorted(entries, key=lambda text: (entries[text].used, entries[text].times))[:excess]:
                     del entries[text]
@@ -113,8 +126,11 @@ class StateDraft:
             values=tuple(self.values.values()),
             struck=tuple(self.struck),
             pending=tuple(self.pending),
+            people=tuple(self.people),
+            is_talk=self.is_talk,
+            found_files=tuple(self.found_files),
+            heard=self.heard,
             proposal=self.proposal,
-            rested=self.rested,
             omitted=tuple(sorted(self.omitted.items())),
         )
 

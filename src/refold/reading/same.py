@@ -12,8 +12,10 @@ _SCENE = re.compile(
 )
 # How much of the output is looked at is no part of what was run.
 _TAIL = re.compile(
-    r"\s*(?:2?>&?\s*\S+|\|\s*(?:head|tail|grep|less|cat|tee|sed|awk|wc|sort|uniq)\b[^|]*|\|\|\s*(?:true|echo\b.*)|;\s*echo\b.*)\s*$"
+    r"\s*(?:2?>&?\s*\S+|\|\s*(?:head|tail|grep|less|cat|tee|sed|awk|wc|sort|uniq)\b(?:[^|'\"]|'[^']*'|\"[^\"]*\")*"
+    r"|\|\|\s*(?:true|echo\b.*)|;\s*echo\b.*)\s*$"
 )
+_COMMENT = re.compile(r"^\s*#.*\n", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_][\w.'/-]*|\d[\w.,:/-]*|[\u3400-\u9fff]+")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _GRAMMAR_WORDS = (
@@ -35,7 +37,7 @@ _NO = re.compile(
 @lru_cache(4096)
 def command_key(command: str) -> str:
     """Return what two runs of one command share: without folder, environment, filters of output and spacing."""
-    text = command[:2000].strip()
+    text = _COMMENT.sub("", command[:2000]).strip()
     text = _SCENE.sub("", text)
     while (cut := _TAIL.sub("", text)) != text:
         text = cut
@@ -55,11 +57,11 @@ def matter_words(text: str) -> frozenset[str]:
     return frozenset(words)
 
 
-def share_matter(one: str, other: str) -> float:
-    """Return how much of the shorter text's words the longer one has, 0 to 1; texts of one word never match."""
+def share_matter(one: str, other: str, *, of_longer: bool = False) -> float:
+    """Return how much of the shorter (or longer) text's words the other one has, 0 to 1."""
     left, right = matter_words(one), matter_words(other)
-    fewer = min(len(left), len(right))
-    return len(left & right) / fewer if fewer > 1 else float(left == right and fewer == 1)
+    size = max(len(left), len(right)) if of_longer else min(len(left), len(right))
+    return len(left & right) / size if size else 0.0
 
 
 @lru_cache(4096)

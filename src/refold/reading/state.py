@@ -57,23 +57,51 @@ class StandingRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileEdit:
+    """Lines that a change removed from and added to a file, verbatim where they are short, else cut.
+
+    ``lines_cut`` counts the lines left out.
+    """
+
+    removed: str
+    added: str
+    quote: Quote
+    lines_cut: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
     """A file that the work changed, as it is now.
 
-    ``quote.text`` is the last change's call. ``removed`` and ``added`` are the last change, verbatim where it is
-    short; else they are cut and ``lines_cut`` counts the lines left out. ``times`` counts changes that took place.
+    ``quote.text`` is the last change's call. ``edits`` are the newest changes that still hold, oldest first: a change
+    that a later one rewrote or took back is left out. ``times`` counts all changes that took place.
     A file is scratch if the work created it and nobody asked for it (a reproduction script, a temporary copy).
+    ``writes`` are the changes of other files that a script makes when it is run.
     """
 
     path: str
     kind: ChangeKind
     quote: Quote
-    removed: str = ""
-    added: str = ""
-    lines_cut: int = 0
+    edits: tuple[FileEdit, ...] = ()
     source: str = ""
     times: int = 1
     is_scratch: bool = False
+    writes: tuple[FileChange, ...] = ()
+
+    @property
+    def removed(self) -> str:
+        """What the last change removed, as far as it is known."""
+        return self.edits[-1].removed if self.edits else ""
+
+    @property
+    def added(self) -> str:
+        """What the last change added, as far as it is known."""
+        return self.edits[-1].added if self.edits else ""
+
+    @property
+    def lines_cut(self) -> int:
+        """How many lines of the last change were left out."""
+        return self.edits[-1].lines_cut if self.edits else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +144,15 @@ class Belief:
     """What the assistant holds to be true or has decided, with the list or code it introduces, not retracted since.
 
     ``lead`` is the sentence that introduces it, ``block`` the list or code that it introduces; both may be empty.
+    ``is_last``: it was the last word of its message. ``about`` is the question that it answers.
     """
 
     kind: BeliefKind
     quote: Quote
     lead: str = ""
     block: str = ""
+    is_last: bool = False
+    about: Quote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +178,10 @@ class OpenItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a person said in a chat. An agreement carries what it approves in ``about``."""
+    """What a person said: ``about`` is what an agreement approves, or the question that was answered.
+
+    If the assistant's messages carry a name, two people talk with each other, and its words are a person's, too.
+    """
 
     kind: SaidKind
     quote: Quote
@@ -176,15 +210,10 @@ class Struck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """A call whose result has not come yet; a command line may do several things.
+    """A call whose result has not come yet. Results are paired by position, since call ids repeat."""
 
-    Results are paired by position, since call ids repeat.
-    """
-
-    call_id: str
-    part: int
+    action: Action
     quote: Quote
-    actions: tuple[Action, ...]
     changes: tuple[FileChange, ...] = ()
 
 
@@ -205,10 +234,16 @@ class State:
     values: tuple[OwnedValue, ...] = ()
     struck: tuple[Struck, ...] = ()
     pending: tuple[PendingCall, ...] = ()
+    people: tuple[str, ...] = ()
+    """The names of those who speak, in the order of their first words; empty where messages carry no names."""
+    is_talk: bool = False
+    """The assistant's messages carry a name: two people talk, and nobody states work."""
+    found_files: tuple[str, ...] = ()
+    """Files that were read before the work changed them: writing one of them whole does not create it."""
+    heard: Quote | None = None
+    """The person's newest message."""
     proposal: Quote | None = None
     """The assistant's newest question or last words: what a person's "yes" approves."""
-    rested: bool = False
-    """The assistant has ended its turn without a question: a request now opens new work."""
     omitted: tuple[tuple[str, int], ...] = ()
     """Entries that a bound dropped, by section."""
 
