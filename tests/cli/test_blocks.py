@@ -17,10 +17,9 @@ def write(folder: Path, text: str, home: Path | None = None) -> dict[str, str]:
 
 
 def test_the_environment_comes_before_the_project_and_the_project_before_the_user(tmp_path: Path) -> None:
-    write(tmp_path, "chat:\n  model: theirs\n  tools: [files, shell]\nmcp: {session: work, port: 7000}\n")
-    environ = write(
-        tmp_path, "chat: {model: mine, system: Be brief., base_url: http://h/v1}", tmp_path / "x" / "refold"
-    )
+    write(tmp_path, "chat:\n  model: theirs\nmcp: {session: work}\n")
+    own = "chat: {model: mine, system: Be brief., base_url: 'http://h/v1', tools: [files, shell]}\nmcp: {port: 7000}\n"
+    environ = write(tmp_path, own, tmp_path / "x" / "refold")
     assert read_block(ChatBlock, tmp_path, environ) == ChatBlock(
         model="theirs", tools="files,shell", system="Be brief.", base_url="http://h/v1"
     )
@@ -35,7 +34,7 @@ def test_the_environment_comes_before_the_project_and_the_project_before_the_use
         ("chat:\n  modle: x\n", "refold.yaml:2: unknown setting 'chat.modle' (did you mean 'model'?)"),
         ("chat:\n  model: [1]\n", "refold.yaml:2: chat.model is [1]; give text"),
         ("chat: 7\n", "refold.yaml:1: chat must be a block of settings"),
-        ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url decides where keys are sent"),
+        ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url would let whoever wrote this file"),
     ],
 )
 def test_an_error_is_reported_with_its_place(

@@ -31,7 +31,9 @@ def shell(tmp_path: Path, url: str) -> Shell:
         manager.prepare_context_sync("s1", history, model="gpt-5")
         assert manager.status("s1").compression_count
     assert not (folder / ".refold" / "ledger.db").exists()
-    return Shell(folder)
+    shell = Shell(folder)
+    assert shell.refold("trust").code == 0
+    return shell
 
 
 @pytest.mark.slow

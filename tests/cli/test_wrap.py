@@ -60,12 +60,14 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
         done = run_wrapped(folder, provider, "--", sys.executable, str(folder / "client.py"), "anthropic", "14")
         assert done.returncode == 5, done.stderr
         assert len(provider.requests) == 14
+        upstreams = f"refold: requests go to {provider.url}/v1 and {provider.url}"
     said = done.stderr.strip().splitlines()
-    assert len(said) == 2
+    assert len(said) == 3
     assert re.fullmatch(r"refold: gateway http://127\.0\.0\.1:\d+, started for this run", said[0])
-    assert said[1].startswith("refold: 14 requests, ")
-    assert " → " in said[1]
-    assert ", session " in said[1]
+    assert said[1] == upstreams
+    assert said[2].startswith("refold: 14 requests, ")
+    assert " → " in said[2]
+    assert ", session " in said[2]
     assert sorted(one.name for one in folder.iterdir()) == ["client.py", "home", "work"]
     assert {one.name for one in (folder / "work").iterdir()} == {".refold", "refold.yaml"}
 
@@ -86,7 +88,7 @@ def test_what_the_program_prints_goes_through_untouched(folder: Path) -> None:
         script = "import sys; sys.stdout.write('out\\n'); sys.stderr.write('err\\n'); print(sys.argv[1:])"
         done = run_wrapped(folder, provider, "--", sys.executable, "-c", script, "--log", "-w", "x")
     assert done.stdout == "out\n['--log', '-w', 'x']\n"
-    assert done.stderr.splitlines()[1:] == ["err", "refold: no request came through"]
+    assert done.stderr.splitlines()[2:] == ["err", "refold: no request came through"]
 
 
 @pytest.mark.slow

@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
+from refold.config.load import open_user_folder
+from refold.config.trust import BEACON_FILE
 from refold.server.auth import KeyRing
-from refold.server.beacon import BEACON_FILE, find_running, lit, make_beacon, read_beacon
+from refold.server.beacon import find_running, lit, make_beacon, read_beacon
 from refold.testing import ScriptedProvider
 from tests.cli.running import Ran, Shell
 from tests.cli.test_wrap import CLIENT
@@ -56,6 +58,10 @@ def shell(tmp_path: Path, empty_home: Path) -> Iterator[Shell]:
         one.setLevel(level)
 
 
+def find_beacon(workspace: Path) -> Path:
+    return open_user_folder(workspace).folder / BEACON_FILE
+
+
 @pytest.fixture
 def rig(tmp_path: Path, shell: Shell) -> Iterator[Rig]:
     with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
@@ -73,7 +79,7 @@ def test_a_running_gateway_of_the_workspace_is_used_and_only_this_run_is_counted
         rig.post("openai-chat", make_body("openai-chat", make_dialog(1)))
     done = wrap(shell, turns=2)
     assert done.code == 5, done.err
-    first, last = done.err.strip().splitlines()
+    first, _, last = done.err.strip().splitlines()
     assert first.startswith(f"refold: gateway {rig.url}, already running (pid ")
     assert last.startswith("refold: 2 requests, ")
     assert len(rig.provider.requests) == 5
@@ -120,15 +126,15 @@ def test_a_gateway_that_ends_in_the_middle_is_named_at_the_end(shell: Shell, tmp
         assert len(provider.requests) == 1
     assert done.code == 5
     assert f"refold: the gateway {beacon.url} ended while the program was running" in done.err
-    assert not (tmp_path / "work" / BEACON_FILE).exists()
+    assert not find_beacon(tmp_path / "work").exists()
 
 
 def test_a_file_that_a_killed_gateway_left_is_not_a_gateway(shell: Shell, tmp_path: Path) -> None:
     with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
-        left = (tmp_path / "work" / BEACON_FILE).read_bytes()
+        left = find_beacon(tmp_path / "work").read_bytes()
         assert find_running(tmp_path / "work") is not None
-    assert not (tmp_path / "work" / BEACON_FILE).exists()
-    (tmp_path / "work" / BEACON_FILE).write_bytes(left)
+    assert not find_beacon(tmp_path / "work").exists()
+    find_beacon(tmp_path / "work").write_bytes(left)
     assert find_running(tmp_path / "work") is None
     with ScriptedProvider("ok") as provider:
         done = wrap(shell, "--openai-upstream", f"{provider.url}/v1")
@@ -138,8 +144,7 @@ def test_a_file_that_a_killed_gateway_left_is_not_a_gateway(shell: Shell, tmp_pa
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"url": 1}', BAD_ADDRESS])
 def test_a_file_that_is_not_one_of_ours_is_not_a_gateway(tmp_path: Path, content: str) -> None:
-    (tmp_path / ".refold").mkdir()
-    (tmp_path / BEACON_FILE).write_text(content)
+    open_user_folder(tmp_path).write(BEACON_FILE, content.encode())
     assert find_running(tmp_path) is None
 
 
@@ -170,6 +175,7 @@ def test_a_stranger_on_the_port_gets_no_key_and_no_requests(tmp_path: Path) -> N
 
 
 def test_a_copy_of_the_workspace_does_not_use_the_gateway_of_the_original(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir(exist_ok=True)
     shutil.copytree(tmp_path / "work", tmp_path / "copy")
     assert find_running(tmp_path / "work") is not None
     assert find_running(tmp_path / "copy") is None
@@ -188,7 +194,7 @@ def test_the_file_of_a_gateway_that_started_later_stays(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_wrap_started_is_found_by_no_other_wrap(shell: Shell, tmp_path: Path) -> None:
-    look = f"import sys; from pathlib import Path; sys.exit(Path({str(tmp_path / 'work' / BEACON_FILE)!r}).exists())"
+    look = f"import sys; from pathlib import Path; sys.exit(Path({str(find_beacon(tmp_path / 'work'))!r}).exists())"
     (tmp_path / "work").mkdir()
     done = shell.refold("wrap", "-w", str(tmp_path / "work"), "--", sys.executable, "-c", look)
     assert done.code == 0, done.err

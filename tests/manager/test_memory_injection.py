@@ -207,12 +207,12 @@ def test_s0_10_a_new_chat_in_the_terminal_knows_what_an_earlier_one_decided(tmp_
     pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
     said, asked = SAID[language]
     (tmp_path / ".git").mkdir()
-    (tmp_path / "refold.yaml").write_text("memory:\n  inject: on\n")
     shell = Shell(tmp_path)
     with ScriptedProvider("fine") as provider:
+        words = ("chat", "-m", "gpt-4o", "--base-url", provider.openai_url)
         for lines in ([said, "ok"], [asked, "ok", "ok"]):
             stdin = "\n".join(lines).encode() + b"\n"
-            ran = shell.refold("chat", "-m", "gpt-4o", "--base-url", provider.openai_url, stdin=stdin)
+            ran = shell.refold(*words, stdin=stdin, REFOLD_MEMORY_INJECT="on")
             assert ran.code == 0, ran.err
         sent = [request.messages for request in provider.requests]
     firsts = [next(one["content"] for one in messages if one["role"] == "user") for messages in sent]

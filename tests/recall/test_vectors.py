@@ -248,10 +248,12 @@ def test_settings_that_make_no_sense_are_config_errors() -> None:
 
 
 def test_settings_of_the_block_reach_recall_and_a_wrong_one_is_reported_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "refold.yaml").write_text(
+    (tmp_path / "refold").mkdir()
+    (tmp_path / "refold" / "config.yaml").write_text(
         "recall:\n  limit: 3\n  inject: off\n  embeddings: {url: 'http://127.0.0.1:9/v1', model: m, key_env: MY_KEY}\n"
     )
-    config = load_config(tmp_path, environ={"MY_KEY": "k", "REFOLD_RECALL_TOKENS_MAX": "700"})
+    environ = {"MY_KEY": "k", "REFOLD_RECALL_TOKENS_MAX": "700", "XDG_CONFIG_HOME": str(tmp_path)}
+    config = load_config(tmp_path, environ=environ)
     assert (config.recall.limit, config.recall.tokens_max, config.recall.inject) == (3, 700, "off")
     assert config.recall.embeddings == EmbeddingService("http://127.0.0.1:9/v1", "m", "MY_KEY")
     assert config.variables["MY_KEY"] == "k"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -89,10 +90,16 @@ def test_a_gateway_serves_and_stops_without_an_error_when_told_to(tmp_path):
     assert "refold stopped" in log
 
 
+def write_user_file(home: Path, text: str) -> None:
+    path = home / ".config" / "refold" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+
 def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_path, monkeypatch, empty_home):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
-    (tmp_path / "refold.yaml").write_text("window: 9000\ngateway:\n  openai_upstream: http://file:1/v1\n  port: 7000\n")
+    write_user_file(empty_home, "window: 9000\ngateway:\n  openai_upstream: http://file:1/v1\n  port: 7000\n")
     assert load_settings().openai_upstream == "http://file:1/v1"
     assert load_settings().port == 7000
     monkeypatch.setenv("REFOLD_OPENAI_UPSTREAM", "http://env:2/v1")
@@ -208,7 +215,7 @@ def test_a_port_in_use_is_reported_in_one_line(shell):
 def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(
     tmp_path, monkeypatch, empty_home, capsys, settings, key, is_said
 ):
-    (tmp_path / "refold.yaml").write_text(settings)
+    write_user_file(empty_home, settings)
     monkeypatch.setenv("REFOLD_OPENAI_KEY", key)
     make_application(str(tmp_path), has_page=False).manager.close()
     said = capsys.readouterr().err

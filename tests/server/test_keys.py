@@ -24,6 +24,7 @@ SMALL = {"window": 8_000, "reserve": 1_000}
 @pytest.fixture
 def shared(start, tmp_path):
     """A gateway with two tenants; returns it with a key of each."""
+    (tmp_path / "work").mkdir()
     ring = KeyRing(tmp_path / "work")
     alice, bob = ring.add("alice")[1], ring.add("bob")[1]
     return (

@@ -290,8 +290,9 @@ def test_a_program_reports_the_compressions_of_its_manager(tmp_path: Path) -> No
     [("on", "on"), ("off", "off"), ("true", "on"), ("http://127.0.0.1:4318", "http://127.0.0.1:4318")],
 )
 def test_the_setting_is_a_switch_or_an_address(tmp_path: Path, empty_home: Path, written: str, read: str) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "refold.yaml").write_text(f"gateway:\n  otel: {written}\n")
+    file = empty_home / ".config" / "refold" / "config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"gateway:\n  otel: {written}\n")
     assert load_settings(tmp_path).otel == read
     assert GatewaySettings().otel == "off"
 

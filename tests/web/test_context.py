@@ -113,7 +113,8 @@ def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browse
     slow = drip("The summary says little. " * 12, pause_s=0.01, until=seen)
     with ScriptedProvider(lambda _: slow, seconds_max=600) as provider:
         variables = {"OPENAI_API_KEY": "sk-scripted", "OPENAI_BASE_URL": provider.openai_url}
-        (tmp_path / "refold.yaml").write_text("summariser: llm\ncompact_model: gpt-5.2\ncompact_timeout_s: 600\n")
+        variables["REFOLD_COMPACT_MODEL"] = "gpt-5.2"
+        (tmp_path / "refold.yaml").write_text("summariser: llm\ncompact_timeout_s: 600\n")
         with serve(tmp_path, **variables) as address:
             one, other = (browser.open(f"{address}/ui/session?name=slow") for _ in range(2))
             for page in (one, other):

@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import pytest
 
+from refold.config.load import open_user_folder
 from refold.server.auth import KeyRing
 from tests.server.running import wait_for
 from tests.web.served import serve, wait_ready
@@ -168,7 +169,7 @@ def test_the_cookie_names_a_key_and_never_holds_it(guarded: tuple[str, Path, dic
     assert {"HttpOnly", "SameSite=Strict", "Path=/ui"} <= {one.strip() for one in cookie.split(";")}
     assert keys["anna"] not in cookie
     assert keys["anna"][3:] not in cookie
-    secret = folder / ".refold" / "page.secret"
+    secret = open_user_folder(folder).folder / "page.secret"
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 

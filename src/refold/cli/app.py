@@ -70,7 +70,7 @@ _REQUIREMENT = re.compile(r"([\w.-]++)[^;]*+; extra == ['\"]([\w-]+)['\"]")
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 # The commands under each heading, in the order in which users need them.
 PANELS: dict[str, tuple[str, ...]] = {
-    "Start": ("init", "doctor", "config", "presets", "local"),
+    "Start": ("init", "doctor", "config", "trust", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
     "Fit and measure": ("compact", "count", "replay", "tune"),
     "Look": ("sessions", "show", "log", "stats", "memory"),

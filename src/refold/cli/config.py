@@ -1,4 +1,4 @@
-"""``refold config``, ``presets``, ``init`` and ``tune``: show settings, write a file, find better ones.
+"""``refold config``, ``trust``, ``presets``, ``init`` and ``tune``: show settings, trust and write a file, improve it.
 
 ``init`` writes a commented ``refold.yaml`` in which only the preset is set. Names, values and descriptions come from
 the settings themselves, so they match this version. An existing file is never changed.
@@ -23,6 +23,7 @@ from refold.errors import ConfigError, FormatError, Sentence
 
 if TYPE_CHECKING:
     from refold.config import Row
+    from refold.config.load import GuardedSetting, SettingsFile
     from refold.tuning import Figures, Tuning, TuningStep
 
 
@@ -66,7 +67,7 @@ TAIL = """\
 # truncate:
 #   lines_max: 2000
 
-# The gateway, 'refold serve':
+# The gateway, 'refold serve'. Addresses, ports and limits in a project's file need 'refold trust':
 # gateway:
 #   port: 7788
 """
@@ -86,14 +87,18 @@ def explain(
     """
     from refold.config import explain as list_rows
     from refold.config import load_config
+    from refold.config.load import list_refused, project_file, read_file
 
-    config = load_config(call={"preset": preset, "model": model})
+    config = load_config(call={"preset": preset, "model": model}, skips_refused=True)
     use_language(config.language)
+    file = read_file(project_file())
+    refused = list_refused(file) if file is not None else []
     rows = _choose_rows(list_rows(config), names or [])
     if not everything and not names:
         rows = [row for row in rows if row.is_set and row.layer not in ("built in", "preset")]
     if as_json:
         write_json([row.to_dict() for row in rows])
+        _show_refused(refused, file)
         return
     if everything and not names:
         from refold.config.load import DOCUMENT_NAMES
@@ -109,6 +114,30 @@ def explain(
         typer.echo("\n" + tr("Precedence: call, session, environment, project, user, preset, built in."))
     if not everything and not names:
         typer.echo(tr("'refold config explain --all' shows every setting."))
+    _show_refused(refused, file)
+
+
+def _show_refused(refused: Sequence[GuardedSetting], file: SettingsFile | None) -> None:
+    """Print the settings of the project's file that have no effect, on standard error."""
+    if file is None or not refused:
+        return
+    from refold.config.load import name_trust
+
+    command = name_trust(file.path.parent)
+    note("refused, because {place} is not trusted ('{command}' trusts it):", place=file.place, command=command)
+    for one in refused:
+        typer.echo(f"  {clean_line(one.place)}  {_format_guarded(one)}", err=True)
+
+
+def _format_guarded(setting: GuardedSetting) -> str:
+    """Return a setting and its value without a password."""
+    from refold.config.layers import show
+    from refold.ledger.place import redact_address
+
+    value = setting.value
+    if isinstance(value, str):
+        return clean_line(f"{setting.name}: {redact_address(value)}", 300)
+    return clean_line(f"{setting.name}: {format_value(value) if isinstance(value, bool) else show(value)}", 300)
 
 
 def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
@@ -171,6 +200,46 @@ def show_paths(as_json: AsJson = False) -> None:
         nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
         absent = "" if path is None or path.exists() else tr("  (does not exist)")
         typer.echo(f"{tr(name):9}{nothing if path is None else path}{absent}")
+
+
+@app.command(epilog=format_examples("refold trust", "refold trust ~/work/shop", "refold trust --revoke"))
+def trust(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", show_default=False, help="Folder to trust; default: this one.")
+    ] = "",
+    revoke: Annotated[bool, typer.Option("--revoke", help="End the trust in this folder.")] = False,
+) -> None:
+    """Trust a folder that somebody else may have written.
+
+    Its settings file may then choose addresses, listeners and protection, until the file changes. A record of
+    conversations that came with the folder becomes your own. 'refold config explain' shows what is refused without it.
+    """
+    from refold.cli.options import find_workspace
+    from refold.config.load import find_user_folder, list_guarded, project_file, read_file, trust_file
+    from refold.config.trust import RECORD, find_fault
+
+    workspace = Path(find_workspace(folder))
+    if not workspace.is_dir():
+        raise ConfigError("{folder!r} is not a folder", folder=folder)
+    file = read_file(project_file(workspace))
+    if revoke:
+        for path in {workspace, *([file.path.parent] if file else [])}:
+            find_user_folder(path).revoke()
+        note("{folder} is no longer trusted", folder=workspace.resolve())
+        return
+    guarded = list_guarded(file, workspace) if file is not None else []
+    fault = find_fault(workspace)
+    if file is not None and guarded:
+        for setting in guarded:
+            typer.echo(_format_guarded(setting))
+        trust_file(file)
+        note("{path} is trusted until it changes", path=file.path)
+    if fault is not None:
+        typer.echo(tr(fault), err=True)
+        find_user_folder(workspace).adopt()
+        note("{record} is your own record now, with its conversations and keys", record=workspace / RECORD)
+    if not guarded and fault is None:
+        note("nothing here needs your trust")
 
 
 @app.command("presets")

@@ -73,7 +73,7 @@ def doctor(
     with contextlib.suppress(RefoldError):  # The check of the settings reports it.
         from refold.config import load_config
 
-        use_language(load_config(workspace).language)
+        use_language(load_config(workspace, skips_refused=True).language)
     checks = examine(workspace, offline=offline)
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
@@ -150,9 +150,14 @@ def _check_extras() -> Check:
 
 def _check_settings(workspace: str) -> Check:
     from refold.config import load_config
-    from refold.config.load import project_file, user_file
+    from refold.config.load import list_refused, name_trust, project_file, read_file, user_file
 
-    config = load_config(workspace)
+    config = load_config(workspace, skips_refused=True)
+    file = read_file(project_file(workspace))
+    if file is not None and (refused := list_refused(file, workspace)):
+        names = ", ".join(one.name for one in refused)
+        found = tr("{place} sets {names}, which needs your trust", place=file.place, names=clean_line(names, 200))
+        return Check("settings", "broken", found, name_trust(file.path.parent))
     files = [str(path) for path in (user_file(), project_file(workspace)) if path is not None and path.exists()]
     where = (
         tr("from {files}", files=tr(" and ").join(files)) if files else tr("no settings file; 'refold init' writes one")
@@ -163,7 +168,7 @@ def _check_settings(workspace: str) -> Check:
 def _check_keys(workspace: str) -> Check:
     from refold.config import load_config
 
-    found = [name for name in load_config(workspace).variables if name.endswith("_KEY")]
+    found = [name for name in load_config(workspace, skips_refused=True).variables if name.endswith("_KEY")]
     if len(found) == 1:
         return Check("keys", "ok", tr("{name} is set", name=found[0]))
     if found:
@@ -181,7 +186,7 @@ def _check_model(workspace: str, *, offline: bool) -> Check:
     from refold.config import load_config
     from refold.llm.choose import read_endpoint
 
-    endpoint = read_endpoint(load_config(workspace).variables)
+    endpoint = read_endpoint(load_config(workspace, skips_refused=True).variables)
     if endpoint is None:
         return _check_local_model(find_ollama())
     from refold.llm.errors import show_url

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +43,7 @@ def find_workspace(folder: str | None = None) -> str:
     if folder:
         return folder
     here = Path.cwd()
-    owner = here.stat().st_uid
+    owner = os.getuid() if sys.platform != "win32" else here.stat().st_uid
     for candidate in (here, *here.parents):
         with contextlib.suppress(OSError):
             if (candidate / ".refold").is_dir() and (candidate / ".refold").stat().st_uid == owner:

@@ -160,12 +160,15 @@ def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
 
 def _run_alone(request: WrapRequest, run_at: Callable[[str], int], run_id: str) -> tuple[int, RunCounts]:
     """Run the program behind a gateway in this process; return its exit code and the counts of its requests."""
+    from refold.llm.errors import show_url
     from refold.server.serve import BackgroundServer
 
     _quiet_logs(request.log)
     application = _make_application(request)
+    openai, anthropic = (show_url(application.settings.find_url(side)) for side in ("openai", "anthropic"))
     with BackgroundServer(application) as server:
         note("refold: gateway {url}, started for this run", url=server.url)
+        note("refold: requests go to {openai} and {anthropic}", openai=openai, anthropic=anthropic)
         code = run_at(server.url)
     return code, application.metrics.find_run("", run_id)
 
@@ -182,6 +185,8 @@ def _find_usable(request: WrapRequest, key: str) -> RunningGateway | None:
         note("refold: the gateway {url} runs but is not used: {why}", url=url, why=why)
         return None
     note("refold: gateway {url}, already running (pid {pid})", url=url, pid=running.beacon.pid)
+    openai, anthropic = running.described.get("openai_upstream"), running.described.get("anthropic_upstream")
+    note("refold: requests go to {openai} and {anthropic}", openai=openai, anthropic=anthropic)
     return running
 
 

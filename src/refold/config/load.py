@@ -5,13 +5,17 @@ preset < user (``~/.config/refold/config.yaml``) < project (``refold.yaml``, els
 written, and a missing file is not an error.
 
 ``read_block`` reads the blocks ``chat``, ``mcp`` and ``gateway``, which configure commands rather than compression.
-Someone else may have written a project's file, so it cannot set the address that keys are sent to.
+Someone else may have written a project's file: what it may set is in ``trust``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -20,7 +24,9 @@ from pydantic_core import PydanticKnownError
 
 from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
 from refold.config.schema import CompressionConfig, advise, read_layer
+from refold.config.trust import KEYS_FILE, RECORD, SECRET_FILE, UserFolder, find_fault, may_project_set
 from refold.errors import ConfigError, Sentence
+from refold.ledger.place import LedgerPlace
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -55,20 +61,59 @@ ALIASES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A settings file as it was read: the place of each setting, and a digest of the whole text."""
+
+    path: Path
+    place: str
+    settings: Mapping[object, object]
+    places: Mapping[str, str]
+    digest: str
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if the file belongs to another program, and only the block ``compression`` is ours."""
+        return self.path.name == "x-agent.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedSetting:
+    """A setting in a project's file that takes effect only if the user trusts the file."""
+
+    name: str
+    value: object
+    place: str
+
+    @property
+    def block(self) -> str:
+        """The block of a command that it belongs to; empty for compression."""
+        first = self.name.partition(".")[0]
+        return first if first in OTHER_BLOCKS else ""
+
+
 def load_config(
     workspace: str | Path | None = None,
     *,
     session: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
+    skips_refused: bool = False,
 ) -> CompressionConfig:
-    """Return the settings of a workspace (by default the current folder), merged from all layers."""
+    """Return the settings of a workspace (by default the current folder), merged from all layers.
+
+    A setting that the project's file may not have without the user's trust raises ConfigError. ``skips_refused``
+    leaves it out instead, for commands that only show settings.
+    """
     variables = os.environ if environ is None else environ
-    layers = [
-        *_read_file("user", user_file(variables)),
-        *_read_file("project", project_file(workspace)),
-        *_read_environment(variables),
-    ]
+    user, project = read_file(user_file(variables)), read_file(project_file(workspace))
+    layers = [_read_layer("user", user)] if user else []
+    if project is not None:
+        refused = [one for one in list_refused(project, workspace, environ) if not one.block]
+        if refused and not skips_refused:
+            raise refuse(project, refused)
+        layers.append(_read_layer("project", project, {one.name for one in refused}))
+    layers += _read_environment(variables)
     if session:
         layers.append(read_layer("session", session, "session"))
     if call:
@@ -77,6 +122,105 @@ def load_config(
     embeddings = config.recall.embeddings
     key_name = "" if isinstance(embeddings, str) else embeddings.key_env
     return config.with_variables(read_model_variables(variables, key_name))
+
+
+def list_guarded(file: SettingsFile, workspace: str | Path | None = None) -> list[GuardedSetting]:
+    """Return the settings in a project's file that are the user's to decide, trusted or not."""
+    layer = _read_layer("project", file)
+    found = [GuardedSetting(name, value, layer.source(name).place) for name, value in layer.values.items()]
+    for block in () if file.is_foreign else sorted(OTHER_BLOCKS):
+        inner = file.settings.get(block)
+        for key, value in inner.items() if isinstance(inner, dict) else ():
+            found.append(GuardedSetting(f"{block}.{key}", value, file.places.get(f"{block}.{key}", file.place)))
+    folder = Path.cwd() if workspace is None else Path(workspace)
+    return [one for one in found if not may_project_set(one.name, one.value, folder)]
+
+
+def list_refused(
+    file: SettingsFile, workspace: str | Path | None = None, environ: Mapping[str, str] | None = None
+) -> list[GuardedSetting]:
+    """Return the settings in a project's file that have no effect, because the user does not trust it."""
+    guarded = list_guarded(file, workspace)
+    root = find_state_root(environ) if guarded else None
+    if root is not None and UserFolder(root, file.path.parent).trusts(file.path.name, file.digest):
+        return []
+    return guarded
+
+
+def trust_file(file: SettingsFile) -> None:
+    """Let a project's file set what is the user's to decide, as long as its content stays the same."""
+    find_user_folder(file.path.parent).trust(file.path.name, file.digest)
+
+
+def refuse(file: SettingsFile, refused: Sequence[GuardedSetting]) -> ConfigError:
+    """Return the error for settings that a project may not have without the user's trust."""
+    return ConfigError(
+        "{place}: {names} would let whoever wrote this file decide where keys and words go, or how well they are "
+        "protected; if you trust it as it is, run '{command}', or set this in your own {user} or the environment",
+        place=refused[0].place,
+        names=", ".join(one.name[:60] for one in refused[:10]),
+        command=name_trust(file.path.parent),
+        user="~/.config/refold/config.yaml",
+    )
+
+
+def name_trust(folder: Path) -> str:
+    """Return the command that trusts a folder."""
+    is_here = folder.absolute() == Path.cwd()
+    return "refold trust" if is_here else f"refold trust {shlex.quote(str(folder))}"
+
+
+def check_record(workspace: str | Path, ledger: LedgerPlace | None = None) -> None:
+    """Raise ConfigError if the record in a workspace may be somebody else's and the user has not adopted it."""
+    folder = Path(workspace)
+    fault = find_fault(folder, ledger)
+    if fault is None:
+        return
+    root = find_state_root()
+    if root is None or not UserFolder(root, folder).has_adopted():
+        raise ConfigError(
+            "{fault}, so this record of conversations and keys may be somebody else's; delete {record}, or adopt it as "
+            "your own with '{command}'",
+            fault=fault,
+            record=folder / RECORD,
+            command=name_trust(folder),
+        )
+
+
+def find_user_folder(workspace: str | Path) -> UserFolder:
+    """Return what refold keeps for this user about a workspace."""
+    root = find_state_root()
+    if root is None:
+        raise ConfigError("there is no home folder to keep keys and addresses in; set HOME or XDG_STATE_HOME")
+    return UserFolder(root, workspace)
+
+
+def open_user_folder(workspace: str | Path) -> UserFolder:
+    """Return what refold keeps for this user about a workspace, after moving there what earlier versions kept in it."""
+    made = find_user_folder(workspace)
+    for name in (KEYS_FILE, SECRET_FILE):
+        if os.path.lexists(made.workspace / RECORD / name):
+            check_record(workspace)
+            made.take_over(name)
+    return made
+
+
+def find_state_root(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the folder for what refold remembers about this user's workspaces; None if there is no home."""
+    variables = os.environ if environ is None else environ
+    base = variables.get("XDG_STATE_HOME", "")
+    if base and Path(base).is_absolute():
+        return Path(base) / "refold"
+    home = variables.get("HOME") or variables.get("USERPROFILE")
+    if not home and environ is None:
+        home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises an error where nobody has a home.
+    if not home or not Path(home).is_absolute():
+        return None
+    if sys.platform == "darwin":
+        return Path(home) / "Library" / "Application Support" / "refold"
+    if sys.platform == "win32":
+        return Path(variables.get("LOCALAPPDATA") or Path(home) / "AppData" / "Local") / "refold"
+    return Path(home) / ".local" / "state" / "refold"
 
 
 def copy_environment() -> dict[str, str]:
@@ -88,30 +232,6 @@ def read_model_variables(environ: Mapping[str, str] | None = None, key_name: str
     """Return the variables with addresses and keys of models; ``key_name`` is that of an embedding service."""
     variables = os.environ if environ is None else environ
     return {name: text for name in (*MODEL_VARIABLES, key_name) if (text := variables.get(name, "").strip())}
-
-
-def load_block(
-    block: str,
-    variables: Mapping[str, str],
-    workspace: str | Path | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> dict[str, tuple[object, str]]:
-    """Return the settings of another block, each with its place; user's file < project's file < environment.
-
-    ``variables`` maps environment variables to settings. Values are as written; the caller checks them.
-    """
-    taken = os.environ if environ is None else environ
-    found: dict[str, tuple[object, str]] = {}
-    for path in (user_file(taken), project_file(workspace)):
-        if path is None or not os.path.lexists(path) or path.name == "x-agent.yaml":
-            continue
-        settings, places, place = _read_places(path)
-        for key, value in _read_block(settings, block, places.get(block, place)).items():
-            found[str(key)] = (value, places.get(f"{block}.{key}", place))
-    for variable, name in variables.items():
-        if text := taken.get(variable, "").strip():
-            found[name] = (text, variable)
-    return found
 
 
 def is_debugging() -> bool:
@@ -156,18 +276,15 @@ def _read_block(settings: Mapping[object, object], block: str, place: str) -> di
     return inner or {}
 
 
-def _read_file(layer: LayerName, path: Path | None) -> list[Layer]:
+def _read_layer(layer: LayerName, file: SettingsFile, left_out: Collection[str] = ()) -> Layer:
     """Return the layer of a file: its ``compression`` block and, in our own files, the top level too."""
-    if path is None or not os.path.lexists(path):
-        return []
-    settings, places, place = _read_places(path)
-    block = _read_block(settings, BLOCK, places.get(BLOCK, place))
-    inner_places = {name.removeprefix(f"{BLOCK}."): at for name, at in places.items() if name.startswith(f"{BLOCK}.")}
-    inner = read_layer(layer, block, place, inner_places)
-    if path.name == "x-agent.yaml":
-        return [inner]  # The rest of that file belongs to another program.
-    others = {key: value for key, value in settings.items() if key != BLOCK and key not in OTHER_BLOCKS}
-    outer = read_layer(layer, others, place, places)
+    block = _read_block(file.settings, BLOCK, file.places.get(BLOCK, file.place))
+    within = {key.removeprefix(f"{BLOCK}."): at for key, at in file.places.items() if key.startswith(f"{BLOCK}.")}
+    inner = read_layer(layer, block, file.place, within)
+    # The rest of a foreign file belongs to another program.
+    rest = () if file.is_foreign else file.settings.items()
+    others = {key: value for key, value in rest if key != BLOCK and key not in OTHER_BLOCKS}
+    outer = read_layer(layer, others, file.place, file.places)
     for name in outer.values.keys() & inner.values.keys():
         if outer.values[name] != inner.values[name]:
             raise ConfigError(
@@ -179,14 +296,19 @@ def _read_file(layer: LayerName, path: Path | None) -> list[Layer]:
                 shown2=show(inner.values[name]),
                 place2=inner.source(name).place,
             )
-    return [Layer(layer, {**outer.values, **inner.values}, place, {**places, **inner_places})]
+    values = {name: value for name, value in {**outer.values, **inner.values}.items() if name not in left_out}
+    return Layer(layer, values, file.place, within if file.is_foreign else {**file.places, **within})
 
 
-def _read_places(path: Path) -> tuple[dict[object, object], dict[str, str], str]:
-    """Return the settings of a file, the place of each by its name, and the file as errors name it."""
+def read_file(path: Path | None) -> SettingsFile | None:
+    """Return a settings file; None if there is none."""
+    if path is None or not os.path.lexists(path):
+        return None
     place = _shorten(path)
-    settings, lines = read_yaml(_read_text(path, place), place)
-    return settings, {name: f"{place}:{line}" for name, line in lines.items()}, place
+    text = _read_text(path, place)
+    settings, lines = read_yaml(text, place)
+    places = {name: f"{place}:{line}" for name, line in lines.items()}
+    return SettingsFile(path, place, settings, places, hashlib.sha256(text.encode()).hexdigest())
 
 
 def _read_text(path: Path, place: str) -> str:
@@ -296,7 +418,7 @@ Whole = Annotated[int, BeforeValidator(_refuse_switch)]
 
 
 class CommandBlock(BaseModel):
-    """A block: its settings, the environment variables that set them, and what only the user's own file may set.
+    """A block: its settings, and the environment variables that set them.
 
     A setting in ``secret`` belongs in the environment: a file is easily committed. Errors never show its value.
     """
@@ -305,7 +427,6 @@ class CommandBlock(BaseModel):
 
     name: ClassVar[str]
     variables: ClassVar[Mapping[str, str]]
-    user_only: ClassVar[frozenset[str]] = frozenset()
     secret: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **values: Any) -> None:
@@ -335,7 +456,6 @@ class ChatBlock(CommandBlock):
     variables: ClassVar[Mapping[str, str]] = {
         f"REFOLD_CHAT_{name.upper()}": name for name in ("model", "base_url", "tools", "system", "summaries")
     }
-    user_only: ClassVar[frozenset[str]] = frozenset({"base_url"})
 
     model: Text = ""
     base_url: Text = ""
@@ -358,21 +478,36 @@ class McpBlock(CommandBlock):
 BlockType = TypeVar("BlockType", bound=CommandBlock)
 
 
-def read_block(kind: type[BlockType], folder: str | Path | None, environ: Mapping[str, str] | None = None) -> BlockType:
+def read_block(
+    kind: type[BlockType],
+    folder: str | Path | None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    skips_refused: bool = False,
+) -> BlockType:
     """Return a block's settings in a workspace; precedence: user's file < project's file < environment."""
-    # With an empty environment there is no user's file, so this reads the project's file alone.
-    for name, (_, place) in load_block(kind.name, {}, folder, {}).items():
-        if name in kind.user_only:
-            variable = next(key for key, setting in kind.variables.items() if setting == name)
-            raise ConfigError(
-                "{place}: {name}.{name2} decides where keys are sent, so a project cannot set it; set "
-                "it in ~/.config/refold/config.yaml or as {variable}",
-                place=place,
-                name=kind.name,
-                name2=name,
-                variable=variable,
-            )
-    found = load_block(kind.name, kind.variables, folder, environ)
+    taken = os.environ if environ is None else environ
+    project = read_file(project_file(folder))
+    refused = list_refused(project, folder, environ) if project is not None else []
+    refused = [one for one in refused if one.block == kind.name]
+    found: dict[str, tuple[object, str]] = {}
+    for file in (read_file(user_file(taken)), project):
+        if file is None or file.is_foreign:
+            continue
+        block = _read_block(file.settings, kind.name, file.places.get(kind.name, file.place))
+        written = {str(key): (value, file.places.get(f"{kind.name}.{key}", file.place)) for key, value in block.items()}
+        _check_block(kind, written)  # A typing error is reported before a lack of trust.
+        if file is project and refused and not skips_refused:
+            raise refuse(project, refused)
+        left_out = {one.name for one in refused} if file is project else ()
+        found |= {name: value for name, value in written.items() if f"{kind.name}.{name}" not in left_out}
+    given = {name: (text, key) for key, name in kind.variables.items() if (text := taken.get(key, "").strip())}
+    _check_block(kind, given)
+    return kind(**{name: value for name, (value, _) in {**found, **given}.items()})
+
+
+def _check_block(kind: type[CommandBlock], found: Mapping[str, tuple[object, str]]) -> None:
+    """Raise ConfigError, with its place, for the first value that is invalid or does not belong in a file."""
     for name, (value, place) in found.items():
         if name in kind.secret and place not in kind.variables:
             raise ConfigError(
@@ -385,4 +520,3 @@ def read_block(kind: type[BlockType], folder: str | Path | None, environ: Mappin
             kind(**{name: value})
         except ConfigError as error:
             raise ConfigError("{where}{fault}", where=f"{place}: ", fault=error.args[0]) from None
-    return kind(**{name: value for name, (value, _) in found.items()})

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from refold.config.layers import ORDER, Layer, family_of, read_name, read_yaml
-from refold.config.load import BLOCK, BYTES_MAX, load_config, project_file
+from refold.config.load import (
+    BLOCK,
+    BYTES_MAX,
+    list_guarded,
+    list_refused,
+    load_config,
+    project_file,
+    read_file,
+    refuse,
+    trust_file,
+)
 from refold.config.schema import CompressionConfig
 from refold.errors import ConfigError
 from refold.offload import write_whole
@@ -50,11 +60,17 @@ def try_settings(workspace: str | Path, changes: Mapping[str, object], **call: o
 
 
 def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: object) -> CompressionConfig:
-    """Write settings into the project's file and return the new config; None removes a setting from the file."""
+    """Write settings into the project's file and return the new config; None removes a setting from the file.
+
+    The file is trusted as written if it needs that: the user has just changed it, and nothing in it was refused before.
+    """
     config = try_settings(workspace, changes, **call)
     if not changes:
         return config
     path = find_file(workspace)
+    known = read_file(path)
+    if known is not None and (refused := list_refused(known, workspace)):
+        raise refuse(known, refused)
     try:
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
@@ -69,6 +85,9 @@ def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: 
             write_whole(path, after.encode())
         except OSError as error:
             raise ConfigError("{path}: cannot be written: {why}", path=path, why=error.strerror or error) from None
+    written = read_file(path)
+    if written is not None and list_guarded(written, workspace):
+        trust_file(written)
     return load_config(workspace, call=call or None)
 
 

@@ -15,13 +15,14 @@ from typing import Any
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
+from refold.config.load import check_record
 from refold.conversation import because
 from refold.conversation.message import frozen
 from refold.conversation.reason import Language, Reason, detect_language
 from refold.conversation.view import Edit, Item
 from refold.errors import ConfigError, ContextOverflow
 from refold.formats import Beside, Codec, read_intake
-from refold.ledger.place import choose_ledger
+from refold.ledger.place import LedgerPlace, choose_ledger
 from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.ledger.sql.ledger import Ledger
@@ -95,6 +96,7 @@ class ContextCompressionManager:
         self.ledger_place: str | None = None
         if ledger is None or isinstance(ledger, str):
             self.ledger_place = ledger or ""
+            check_record(self.workspace_path, LedgerPlace(ledger) if ledger else self.config.ledger)
             ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
         self._keeper = Keeper(
             self.config,

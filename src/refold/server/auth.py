@@ -19,13 +19,14 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from refold.config.load import open_user_folder
+from refold.config.trust import KEYS_FILE
 from refold.conversation.message import frozen
 from refold.errors import ConfigError, RefoldError
 from refold.ledger.sql.ledger import Ledger
-from refold.offload import lock_folder, write_whole
+from refold.offload import lock_folder, make_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
 
-KEYS_FILE = ".refold/keys.json"
 PREFIX = "rk-"
 KEYS_MAX = 10_000
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -81,10 +82,10 @@ def belongs_to(tenant: str, session_id: str) -> bool:
 
 
 class KeyRing:
-    """The keys of a workspace."""
+    """The keys of a workspace. They are kept outside of it: a folder that came from elsewhere brings no keys."""
 
     def __init__(self, workspace: str | Path) -> None:
-        self.path = Path(workspace) / KEYS_FILE
+        self.path = open_user_folder(workspace).folder / KEYS_FILE
         self._by_hash: dict[str, StoredKey] = {}
         self._is_required = False
         self._seen: object = None
@@ -162,7 +163,7 @@ class KeyRing:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
         except OSError as error:
             raise ConfigError(
                 "{parent} cannot be created: {why}", parent=self.path.parent, why=error.strerror or error

@@ -1,8 +1,9 @@
-"""The file by which programs on this machine find a workspace's running gateway.
+"""The file by which programs of this user find a workspace's running gateway; it is kept outside the workspace.
 
 A gateway writes it when it starts and removes it when it ends. A killed gateway leaves it behind, and another program
 may have the port by then. So ``find_running`` asks the address for a proof that only the writer of the file can give,
-for this folder alone. Clients send their provider's keys to that address: anything doubtful counts as no gateway.
+for this folder alone. Clients send their provider's keys to that address: anything doubtful counts as no gateway, such
+as an address that is not this machine's, a process that has ended, or a file that somebody else could have written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,11 +22,14 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from refold.offload import write_whole
+from refold.config.load import open_user_folder
+from refold.config.trust import BEACON_FILE
+from refold.errors import ConfigError
+from refold.server.settings import is_local_host
 
-BEACON_FILE = ".refold/gateway.json"
 PATH = "/wrap"
 ASK_S = 5.0
 _ANSWER_BYTES_MAX = 100_000
@@ -61,26 +66,37 @@ def make_beacon(url: str) -> Beacon:
 
 @contextmanager
 def lit(beacon: Beacon, workspace: str | Path) -> Iterator[None]:
-    """Keep the beacon's file in the workspace inside the block; if it cannot be written, the gateway is not found."""
-    path = Path(workspace) / BEACON_FILE
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(beacon)).encode(), mode=0o600)
+    """Keep the beacon's file inside the block; if it cannot be written, the gateway is not found."""
+    with suppress(OSError, ConfigError):
+        open_user_folder(workspace).write(BEACON_FILE, json.dumps(asdict(beacon)).encode())
     try:
         yield
     finally:
         if read_beacon(workspace) == beacon:  # Otherwise a gateway that was started later has written its own.
-            with suppress(OSError):
-                path.unlink()
+            with suppress(OSError, ConfigError):
+                (open_user_folder(workspace).folder / BEACON_FILE).unlink()
 
 
 def read_beacon(workspace: str | Path) -> Beacon | None:
-    """Return the beacon in a workspace; None if there is none or it cannot be read."""
+    """Return the beacon of a workspace; None if there is none, it cannot be believed, or its process has ended."""
     try:
-        stored = json.loads((Path(workspace) / BEACON_FILE).read_text(encoding="utf-8"))
-        return Beacon(str(stored["url"]), int(stored["pid"]), float(stored["started"]), str(stored["secret"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        stored = json.loads(open_user_folder(workspace).read(BEACON_FILE) or b"")
+        found = Beacon(str(stored["url"]), int(stored["pid"]), float(stored["started"]), str(stored["secret"]))
+        is_here = is_local_host(urlsplit(found.url).hostname or "")
+    except (ConfigError, ValueError, KeyError, TypeError, OverflowError):
         return None
+    return found if is_here and _is_alive(found.pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process of this user runs; on Windows, where asking would end it, the proof alone counts."""
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 def find_running(workspace: str | Path, key: str = "") -> RunningGateway | None:

@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from refold.config.load import open_user_folder
+from refold.config.trust import SECRET_FILE
 from refold.errors import ConfigError
+from refold.offload import make_folder
 from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
     BodyTooLarge,
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 
 
 COOKIE = "refold_visit"
-SECRET_FILE = ".refold/page.secret"
 VISIT_S = 30 * 86_400
 FORM_BYTES_MAX = 4_000
 FORM_STALL_S = 10.0
@@ -85,9 +87,9 @@ class Visitor:
 
 def read_secret(workspace: Path) -> bytes:
     """Return the secret that signs cookies, created on first use; only its owner can read the file."""
-    path = workspace / SECRET_FILE
+    path = open_user_folder(workspace).folder / SECRET_FILE
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(32))
