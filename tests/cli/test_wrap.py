@@ -1,6 +1,5 @@
 """``refold wrap``: a program behind a gateway started for it, with its terminal and exit code; nothing stays behind."""
 
-import json
 import os
 import re
 import signal
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.wrap import find_recipe, wrap_any, wrap_claude, wrap_codex, wrap_opencode
 from refold.testing import ScriptedProvider
 
 Ran = subprocess.CompletedProcess[str]
-URL = "http://127.0.0.1:9"
 CLIENT = """
 import json, os, sys, urllib.request
 kind, turns = sys.argv[1:]
@@ -168,41 +165,3 @@ def test_ctrl_c_is_left_to_the_program_and_pressing_it_again_does_not_lose_the_l
         assert running.wait(60) == 7
         assert running.stderr is not None
         assert running.stderr.read().endswith("refold: no request came through\n")
-
-
-def test_claude_code_gets_the_address_by_settings_that_come_first() -> None:
-    wrapped = wrap_claude(["claude", "-p", "hi"], URL, {})
-    assert wrapped.command[0] == "claude"
-    assert json.loads(wrapped.command[wrapped.command.index("--settings") + 1])["env"]["ANTHROPIC_BASE_URL"] == URL
-    assert wrapped.command[-2:] == ("-p", "hi")
-    assert wrap_claude(["claude", "--settings", "mine.json"], URL, {}).command == ("claude", "--settings", "mine.json")
-
-
-def test_codex_gets_a_provider_of_its_own_by_command_line(tmp_path: Path) -> None:
-    with_key = wrap_codex(["codex", "exec", "hi"], URL, {"OPENAI_API_KEY": "sk-x", "CODEX_HOME": str(tmp_path)})
-    assert 'model_provider="refold"' in with_key.command
-    assert 'env_key="OPENAI_API_KEY"' in " ".join(with_key.command)
-    assert with_key.upstreams == {}
-    (tmp_path / "auth.json").write_text('{"OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}')
-    logged_in = wrap_codex(["codex"], URL, {"CODEX_HOME": str(tmp_path)})
-    assert "requires_openai_auth=true" in " ".join(logged_in.command)
-    assert logged_in.upstreams["openai_upstream"].startswith("https://chatgpt.com/")
-
-
-def test_opencode_keeps_the_settings_that_it_was_given() -> None:
-    given = json.dumps({"theme": "x", "provider": {"openai": {"options": {"timeout": 3}}}})
-    made = json.loads(
-        wrap_opencode(["opencode"], URL, {"OPENCODE_CONFIG_CONTENT": given}).environ["OPENCODE_CONFIG_CONTENT"]
-    )
-    assert made["theme"] == "x"
-    assert made["provider"]["openai"]["options"] == {"timeout": 3, "baseURL": f"{URL}/v1"}
-    assert wrap_opencode(["opencode"], URL, {"OPENCODE_CONFIG_CONTENT": "{broken"}).environ["OPENCODE_CONFIG_CONTENT"]
-
-
-def test_a_program_is_known_by_the_name_of_its_file() -> None:
-    assert find_recipe("/usr/local/bin/claude") is wrap_claude
-    assert find_recipe("codex.cmd") is wrap_codex
-    assert find_recipe("my-agent") is wrap_any
-    environ = wrap_any(["my-agent"], URL, {}).environ
-    assert environ["OPENAI_BASE_URL"] == f"{URL}/v1"
-    assert environ["ANTHROPIC_BASE_URL"] == URL

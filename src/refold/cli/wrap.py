@@ -9,7 +9,6 @@ so that the gateway can count its requests separately.
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import signal
@@ -18,15 +17,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from refold.cli.app import app, format_examples
+from refold.cli.clients import Start, find_client, find_upstreams, write_secret
 from refold.cli.options import Preset, Workspace
 from refold.cli.output import note
 from refold.cli.words import count_things, shorten_tokens, tr
@@ -39,92 +39,14 @@ if TYPE_CHECKING:
 
 # The first part of a run's address; written here too, because the server is imported only where it is needed.
 RUNS = "/wrap"
-_CHATGPT = "https://chatgpt.com/backend-api/codex"
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
-    """A wrapped program: its command line, variables to add, and upstreams that differ from the usual ones."""
-
-    command: tuple[str, ...]
-    environ: Mapping[str, str] = field(default_factory=dict)
-    upstreams: Mapping[str, str] = field(default_factory=dict)
-
-
-Recipe = Callable[[Sequence[str], str, Mapping[str, str]], Wrapped]
-
-
-def name_urls(url: str) -> dict[str, str]:
-    """Return the variables from which most programs read their provider's address."""
-    return {
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_API_BASE": f"{url}/v1",
-        "OPENAI_HOST": url,
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_BASE": url,
-        "ANTHROPIC_HOST": url,
-    }
-
-
-def wrap_any(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:  # noqa: ARG001
-    """Wrap a program that reads the usual variables."""
-    return Wrapped(tuple(command), name_urls(url))
-
-
-def wrap_claude(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:  # noqa: ARG001
-    """Wrap Claude Code. ``--settings`` takes precedence over its settings files, which may set the address too."""
-    settings = json.dumps({"env": {"ANTHROPIC_BASE_URL": url}})
-    added = () if "--settings" in command else ("--settings", settings)
-    return Wrapped((command[0], *added, *command[1:]), name_urls(url))
-
-
-def wrap_codex(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
-    """Wrap Codex by defining a provider on its command line; a ChatGPT login is only valid at ChatGPT's address."""
-    has_key = bool(environ.get("OPENAI_API_KEY"))
-    auth = 'env_key="OPENAI_API_KEY"' if has_key else "requires_openai_auth=true"
-    provider = f'{{name="refold",base_url="{url}/v1",wire_api="responses",supports_websockets=false,{auth}}}'
-    added = ("-c", f"model_providers.refold={provider}", "-c", 'model_provider="refold"')
-    upstreams = {} if has_key or not _has_chatgpt_login(environ) else {"openai_upstream": _CHATGPT}
-    return Wrapped((command[0], *added, *command[1:]), name_urls(url), upstreams)
-
-
-def wrap_opencode(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
-    """Wrap opencode by adding its providers' addresses to the settings in its environment."""
-    try:
-        given = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
-    except ValueError:
-        given = {}
-    settings: dict[str, Any] = given if isinstance(given, dict) else {}
-    providers = settings.setdefault("provider", {})
-    for name in ("openai", "anthropic"):
-        providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = f"{url}/v1"
-    return Wrapped(tuple(command), {**name_urls(url), "OPENCODE_CONFIG_CONTENT": json.dumps(settings)})
-
-
-def _has_chatgpt_login(environ: Mapping[str, str]) -> bool:
-    home = environ.get("CODEX_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".codex")
-    try:
-        stored = json.loads((Path(home) / "auth.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(stored, dict) and bool(stored.get("tokens")) and not stored.get("OPENAI_API_KEY")
-
-
-RECIPES: dict[str, Recipe] = {"claude": wrap_claude, "codex": wrap_codex, "opencode": wrap_opencode}
-
-
-def find_recipe(program: str) -> Recipe:
-    """Return how a program is wrapped, by the name of its file."""
-    return RECIPES.get(Path(program).name.removesuffix(".exe").removesuffix(".cmd"), wrap_any)
-
-
-@dataclass(frozen=True, slots=True)
 class WrapRequest:
-    """A run: the program, its environment, and where its requests are meant to go."""
+    """A run: the program as it would be started, and where its requests are meant to go."""
 
-    command: tuple[str, ...]
-    environ: Mapping[str, str]
+    start: Start
     upstreams: Mapping[str, str]
     workspace: str = "."
     preset: str | None = None
@@ -137,14 +59,14 @@ def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
 
     started, run_id = time.time(), secrets.token_hex(8)
     # The key that the program would send, if it is a gateway's key.
-    given = [request.environ.get(name, "") for name in _KEYS]
+    given = [request.start.environ.get(name, "") for name in _KEYS]
     key = next((one for one in given if one.startswith(PREFIX)), "")
     running = _find_usable(request, key)
 
     def run_at(address: str) -> int:
-        recipe = find_recipe(request.command[0])
-        wrapped = recipe(request.command, f"{address}{RUNS}/{run_id}", request.environ)
-        return run_program(wrapped.command, {**request.environ, **wrapped.environ})
+        launch = find_client(request.start.command[0]).redirect(request.start, f"{address}{RUNS}/{run_id}")
+        with write_secret(launch) as command:
+            return run_program(command, {**request.start.environ, **launch.environ})
 
     if running is None:
         code, counts = _run_alone(request, run_at, run_id)
@@ -343,11 +265,11 @@ def wrap(
         list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="Program to run, and its arguments.")
     ],
     openai_upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; default: OPENAI_BASE_URL, else OpenAI.")
+        str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; default: where the program sends them.")
     ] = None,
     anthropic_upstream: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where Anthropic requests go; default: ANTHROPIC_BASE_URL, else Anthropic."),
+        typer.Option(metavar="URL", help="Where Anthropic requests go; default: where the program sends them."),
     ] = None,
     log: Annotated[str | None, typer.Option(metavar="FILE", help="Log file of the gateway; default: no log.")] = None,
     preset: Preset = None,
@@ -361,21 +283,18 @@ def wrap(
 
     if not command:
         raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
-    environ = copy_environment()
-    if shutil.which(command[0], path=environ.get("PATH")) is None and not Path(command[0]).exists():
+    start = Start(tuple(command), copy_environment(), Path.cwd())
+    if shutil.which(command[0], path=start.environ.get("PATH")) is None and not Path(command[0]).exists():
         raise ConfigError("{command!r} is not installed, or not on the PATH", command=command[0])
-    # The addresses that the program would have used become the gateway's upstreams.
-    usual = {
-        "openai_upstream": environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE"),
-        "anthropic_upstream": environ.get("ANTHROPIC_BASE_URL") or environ.get("ANTHROPIC_API_BASE"),
-    }
-    named = {**usual, **find_recipe(command[0])(command, "", environ).upstreams}
-    given = {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
-    upstreams = {name: url for name, asked in given.items() if (url := asked or named[name])}
+    upstreams = find_upstreams(start, {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream})
+    find_client(command[0]).redirect(start, "")  # Refuses before a gateway is started.
     for url in upstreams.values():
         if urlsplit(url).hostname is None:
-            raise ConfigError("{url!r} is not a URL; it came from the command line or the environment", url=url[:80])
+            raise ConfigError(
+                "{url!r} is not a URL; it came from the command line, the environment or the program's settings",
+                url=url[:80],
+            )
     with _restore_signals():
-        code, line = _run_wrapped(WrapRequest(tuple(command), environ, upstreams, workspace, preset, log))
+        code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log))
         typer.echo(f"refold: {line}", err=True)
     raise typer.Exit(code)

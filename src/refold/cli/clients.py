@@ -1,0 +1,446 @@
+"""The clients that ``refold wrap`` knows: where each would send its requests, and how to lead them to a gateway.
+
+A client reads its provider's address from several places. Each reader below goes through the client's own places in the
+client's own order, so that the gateway forwards requests, and the keys in them, to the address that the client itself
+would have used. A file that cannot be read, or a choice that the gateway cannot take part in, is a ConfigError: refold
+never guesses an address. The orders were found by running the clients (tests/clients).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refold.errors import ConfigError
+
+_CHATGPT = "https://chatgpt.com/backend-api/codex"
+_TRUE = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a program would be started without refold."""
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    folder: Path
+
+    @property
+    def home(self) -> Path:
+        return Path(self.environ.get("HOME") or self.environ.get("USERPROFILE") or Path.home())
+
+    def list_options(self, *names: str) -> list[tuple[int, str]]:
+        """Return the values of an option, each with the index of the argument after it; ``--`` ends the options."""
+        found, end = [], self.command.index("--") if "--" in self.command else len(self.command)
+        for index, argument in enumerate(self.command[:end]):
+            name, equals, value = argument.partition("=")
+            if argument in names and index + 1 < end:
+                found.append((index + 2, self.command[index + 1]))
+            elif equals and name in names:
+                found.append((index + 1, value))
+        return found
+
+    def find_option(self, *names: str) -> str | None:
+        """Return the last value of an option."""
+        return next((value for _, value in reversed(self.list_options(*names))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a program is started behind a gateway: its command line and the variables to add.
+
+    ``secret`` is text for a file that only the user can read; its path takes the place of ``SECRET`` in the command.
+    """
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+
+
+SECRET = "\0secret"
+
+
+@contextmanager
+def write_secret(launch: Launch) -> Iterator[tuple[str, ...]]:
+    """Write the file of a launch, if it has one; yield its command. The file is deleted at the end."""
+    if not launch.secret:
+        yield launch.command
+        return
+    with tempfile.TemporaryDirectory(prefix="refold-") as folder:  # Only its owner can enter it.
+        path = Path(folder, "settings.json")
+        path.write_text(launch.secret, encoding="utf-8")
+        yield tuple(str(path) if one == SECRET else one for one in launch.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """``find_upstreams`` returns the addresses that a client would use, only those that differ from the default."""
+
+    upstreams: tuple[str, ...]
+    find_upstreams: Callable[[Start], dict[str, str]]
+    redirect: Callable[[Start, str], Launch]
+
+
+# Any program
+
+
+def name_urls(url: str) -> dict[str, str]:
+    """Return the variables from which most programs read their provider's address."""
+    return {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "OPENAI_HOST": url,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_BASE": url,
+        "ANTHROPIC_HOST": url,
+    }
+
+
+def _find_usual(start: Start) -> dict[str, str]:
+    environ = start.environ
+    return {
+        "openai_upstream": environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE") or "",
+        "anthropic_upstream": environ.get("ANTHROPIC_BASE_URL") or environ.get("ANTHROPIC_API_BASE") or "",
+    }
+
+
+def _redirect_any(start: Start, url: str) -> Launch:
+    return Launch(start.command, name_urls(url))
+
+
+# Claude Code
+
+_SERVICES = ("BEDROCK", "VERTEX", "FOUNDRY", "MANTLE", "ANTHROPIC_AWS", "ANTHROPIC_GOOGLE_CLOUD", "GATEWAY")
+_CLAUDE_MANAGED = (
+    Path("/etc/claude-code"),
+    Path("/Library/Application Support/ClaudeCode"),
+    Path("C:/Program Files/ClaudeCode"),
+)
+
+
+def _find_claude(start: Start) -> dict[str, str]:
+    """Return Claude Code's address: the process's environment first, then each of its settings files over it."""
+    variables = dict(start.environ)
+    for block in _list_claude_blocks(start):
+        variables.update(block)
+    if start.list_options("--worktree", "-w") or {"-w", "--worktree"} & set(start.command):
+        _check_claude_worktree(start)
+    return {"anthropic_upstream": variables.get("ANTHROPIC_BASE_URL", "")}
+
+
+def _list_claude_blocks(start: Start) -> Iterator[dict[str, str]]:
+    """Yield the ``env`` blocks of Claude Code's settings, from the weakest to the strongest."""
+    folder = Path(start.environ.get("CLAUDE_CONFIG_DIR") or start.home / ".claude")
+    old = folder / ".config.json"
+    beside = folder if start.environ.get("CLAUDE_CONFIG_DIR") else start.home
+    yield _read_env_block(old if old.exists() else beside / ".claude.json")
+    given = start.find_option("--setting-sources")
+    sources = ("user", "project", "local") if given is None else tuple(one.strip() for one in given.split(","))
+    if "user" in sources:
+        yield _read_env_block(folder / "settings.json")
+    if "project" in sources:
+        yield _read_env_block(start.folder / ".claude" / "settings.json")
+    if "local" in sources:
+        for place in dict.fromkeys((start.folder, find_repository(start.folder))):
+            yield _read_env_block(place / ".claude" / "settings.local.json")
+    yield _take_env(_read_claude_flag(start), "--settings")
+
+
+def _read_claude_flag(start: Start) -> dict[str, Any]:
+    """Return the settings of Claude Code's command line; the last of several ``--settings`` counts."""
+    given = start.find_option("--settings")
+    if given is None:
+        return {}
+    if not given.lstrip().startswith("{"):
+        path = start.folder / given
+        if not path.exists():
+            raise ConfigError("the settings file {path} does not exist", path=given)
+        return _read_object(path, json.loads)
+    return _parse_object(given, json.loads, "--settings")
+
+
+def _check_claude_worktree(start: Start) -> None:
+    """Refuse a new worktree whose settings name an address: it has the files of a commit, not those of this folder."""
+    root = find_repository(start.folder)
+    for commit in ("HEAD", "origin/HEAD"):
+        search = ["git", "-C", str(root), "grep", "-q", "ANTHROPIC_BASE_URL", commit, "--", ".claude/settings.json"]
+        if subprocess.run(search, capture_output=True, check=False).returncode == 0:
+            raise ConfigError(
+                "the new worktree has its own .claude/settings.json with ANTHROPIC_BASE_URL; name the address with "
+                "--anthropic-upstream, or create the worktree first and start in it"
+            )
+
+
+def _redirect_claude(start: Start, url: str) -> Launch:
+    """Pass the address with ``--settings``, which is stronger than every settings file of the user."""
+    settings, proxies = _read_claude_flag(start), dict(start.environ)
+    for block in _list_claude_blocks(start):
+        proxies.update(block)
+    for path in _list_claude_managed():
+        managed = _read_env_block(path)
+        if "ANTHROPIC_BASE_URL" in managed:
+            raise _refuse_managed("claude", "ANTHROPIC_BASE_URL", path)
+        proxies.update(managed)
+    for service in _SERVICES:
+        if proxies.get(f"CLAUDE_CODE_USE_{service}", "").lower() in _TRUE:
+            raise _refuse_service("claude", f"CLAUDE_CODE_USE_{service}")
+    if proxies.get("ANTHROPIC_UNIX_SOCKET"):
+        raise _refuse_service("claude", "ANTHROPIC_UNIX_SOCKET")
+    added = {"ANTHROPIC_BASE_URL": url, **_skip_proxy(proxies)}
+    merged = json.dumps({**settings, "env": {**settings.get("env", {}), **added}})
+    given = start.find_option("--settings")
+    # The text of a settings file may hold a token, and other users can read command lines.
+    is_file = given is not None and not given.lstrip().startswith("{")
+    command = (start.command[0], "--settings", SECRET if is_file else merged, *_drop_option(start, "--settings"))
+    return Launch(command, added, secret=merged if is_file else "")
+
+
+def _list_claude_managed() -> Iterator[Path]:
+    for folder in _CLAUDE_MANAGED:
+        yield folder / "managed-settings.json"
+        yield from sorted((folder / "managed-settings.d").glob("*.json"))
+
+
+def _read_env_block(path: Path) -> dict[str, str]:
+    return _take_env(_read_object(path, json.loads), str(path))
+
+
+def _take_env(settings: dict[str, Any], where: str) -> dict[str, str]:
+    block = settings.get("env", {})
+    if not isinstance(block, dict):
+        raise _refuse_file(where, "env is not an object")
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in block.items()}
+
+
+# Codex
+
+_CODEX_FIXED = ("oss", "ollama", "lmstudio", "amazon-bedrock")
+_CODEX_MANAGED = (Path("/etc/codex/managed_config.toml"), Path("/etc/codex/requirements.toml"))
+
+
+def _find_codex(start: Start) -> dict[str, str]:
+    """Return the address of Codex's provider; OPENAI_BASE_URL and a project's own config.toml do not change it."""
+    settings = _read_codex(start)
+    provider = str(settings.get("model_provider") or "openai")
+    if provider == "openai":
+        url = settings.get("openai_base_url")
+    else:
+        url = settings.get("model_providers", {}).get(provider, {}).get("base_url")
+    if isinstance(url, str) and url:
+        return {"openai_upstream": url}
+    return {"openai_upstream": _CHATGPT if _has_chatgpt_login(start, settings) else ""}
+
+
+def _read_codex(start: Start) -> dict[str, Any]:
+    """Return Codex's settings: system, user, profile, then ``-c``; each changes what the one before says."""
+    home = _find_codex_home(start)
+    paths = [Path("/etc/codex/config.toml"), home / "config.toml"]
+    if profile := start.find_option("-p", "--profile"):
+        paths.append(home / f"{profile}.config.toml")
+    settings: dict[str, Any] = {}
+    for path in paths:
+        settings = _merge(settings, _read_object(path, tomllib.loads))
+    for _, given in start.list_options("-c", "--config"):
+        settings = _merge(settings, _read_override(given))
+    return settings
+
+
+def _read_override(given: str) -> dict[str, Any]:
+    """Return ``a.b=value`` as nested objects; a value that is not TOML is text."""
+    name, _, text = given.partition("=")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip().strip("\"'")
+    for key in reversed(name.strip().split(".")):
+        value = {key: value}
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _redirect_codex(start: Start, url: str) -> Launch:
+    """Change the address of the provider that Codex uses; its name stays, because Codex lists sessions by it."""
+    settings = _read_codex(start)
+    for path in (*_CODEX_MANAGED, _find_codex_home(start) / "managed_config.toml"):
+        for name in ("model_provider", "openai_base_url", "model_providers"):
+            if name in _read_object(path, tomllib.loads):
+                raise _refuse_managed("codex", name, path)
+    provider = str(settings.get("model_provider") or "openai")
+    if "--oss" in start.command or provider in _CODEX_FIXED:
+        raise _refuse_service("codex", "--oss" if "--oss" in start.command else f"model_provider {provider}")
+    if not re.fullmatch(r"[\w-]+", provider):
+        raise ConfigError("refold cannot lead the Codex provider {name!r} to a gateway; rename it", name=provider)
+    name = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
+    # Codex obeys the last -c, and those behind a subcommand come after those before it.
+    at = max((index for index, _ in start.list_options("-c", "--config")), default=1)
+    command = (*start.command[:at], "-c", f"{name}={json.dumps(f'{url}/v1')}", *start.command[at:])
+    key = start.environ.get("OPENAI_API_KEY", "")
+    has_login = start.environ.get("CODEX_API_KEY") or (_find_codex_home(start) / "auth.json").exists()
+    # Codex itself reads the key of its environment only under this name.
+    login = {"CODEX_API_KEY": key} if key and not has_login and provider == "openai" else {}
+    return Launch(command, {**login, **_skip_proxy(start.environ)})
+
+
+def _find_codex_home(start: Start) -> Path:
+    return Path(start.environ.get("CODEX_HOME") or start.home / ".codex")
+
+
+def _has_chatgpt_login(start: Start, settings: Mapping[str, Any]) -> bool:
+    """Return whether Codex is logged in with ChatGPT, whose tokens are valid at ChatGPT's address only."""
+    if start.environ.get("CODEX_API_KEY"):
+        return False
+    stored = _read_object(_find_codex_home(start) / "auth.json", json.loads)
+    if not stored and settings.get("cli_auth_credentials_store") in ("keyring", "auto"):
+        raise ConfigError(
+            "Codex keeps its login in the keyring, so refold cannot know which address it is valid at; name it: "
+            "--openai-upstream {chatgpt} for a ChatGPT login, https://api.openai.com/v1 for a key",
+            chatgpt=_CHATGPT,
+        )
+    mode = stored.get("auth_mode")
+    return mode == "chatgpt" if mode else bool(stored.get("tokens")) and not stored.get("OPENAI_API_KEY")
+
+
+# opencode
+
+
+def _redirect_opencode(start: Start, url: str) -> Launch:
+    """Add the providers' addresses to the settings in opencode's environment."""
+    settings = _parse_object(
+        start.environ.get("OPENCODE_CONFIG_CONTENT") or "{}", json.loads, "OPENCODE_CONFIG_CONTENT"
+    )
+    providers = settings.setdefault("provider", {})
+    for name in ("openai", "anthropic"):
+        providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = f"{url}/v1"
+    return Launch(start.command, {**name_urls(url), "OPENCODE_CONFIG_CONTENT": json.dumps(settings)})
+
+
+# Files
+
+
+def find_repository(folder: Path) -> Path:
+    """Return the root of the main working tree that a folder belongs to; the folder itself outside a repository."""
+    for place in (folder, *folder.parents):
+        mark = place / ".git"
+        if mark.is_dir():
+            return place
+        if mark.is_file():
+            return _follow_worktree(mark) or place
+    return folder
+
+
+def _follow_worktree(mark: Path) -> Path | None:
+    """Return the main working tree of a linked one; None if the file names something else, such as a submodule."""
+    try:
+        folder = mark.parent / mark.read_text(encoding="utf-8").strip().removeprefix("gitdir:").strip()
+        return (folder / (folder / "commondir").read_text(encoding="utf-8").strip()).resolve().parent
+    except (OSError, ValueError):
+        return None
+
+
+def _read_object(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the object that a settings file holds, empty if there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise _refuse_file(str(path), type(error).__name__) from None
+    return _parse_object(text, parse, str(path)) if text.strip() else {}
+
+
+def _parse_object(text: str, parse: Callable[[str], Any], where: str) -> dict[str, Any]:
+    try:
+        found = parse(text)
+    except ValueError as error:
+        raise _refuse_file(where, str(error)) from None
+    if not isinstance(found, dict):
+        raise _refuse_file(where, "it is not an object")
+    return found
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        under = merged.get(name)
+        merged[name] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _drop_option(start: Start, name: str) -> tuple[str, ...]:
+    """Return the arguments without an option and its values."""
+    dropped: set[int] = set()
+    for index, _ in start.list_options(name):
+        dropped |= (
+            {index - 1}
+            if "=" in start.command[index - 1] and start.command[index - 2] != name
+            else {index - 1, index - 2}
+        )
+    return tuple(one for index, one in enumerate(start.command) if index and index not in dropped)
+
+
+def _skip_proxy(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that keep requests to this machine away from a proxy, where one is set."""
+    if not any(
+        variables.get(name)
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+    ):
+        return {}
+    known = variables.get("NO_PROXY") or variables.get("no_proxy") or ""
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), f"{known},127.0.0.1,localhost".lstrip(","))
+
+
+def _refuse_file(where: str, why: str) -> ConfigError:
+    return ConfigError(
+        "{where} cannot be read ({why}), so refold cannot know where requests go; repair it, or name the address "
+        "with --openai-upstream or --anthropic-upstream",
+        where=where,
+        why=why,
+    )
+
+
+def _refuse_managed(program: str, name: str, path: Path) -> ConfigError:
+    return ConfigError(
+        "{path} sets {name} for everybody on this machine, so {program} would not use refold's gateway; "
+        "run it without refold",
+        path=str(path),
+        name=name,
+        program=program,
+    )
+
+
+def _refuse_service(program: str, name: str) -> ConfigError:
+    return ConfigError(
+        "{program} is set to another service ({name}), which refold's gateway cannot forward to; run it without refold",
+        program=program,
+        name=name,
+    )
+
+
+_BOTH = ("openai_upstream", "anthropic_upstream")
+ANY = Client(_BOTH, _find_usual, _redirect_any)
+CLIENTS: Mapping[str, Client] = {
+    "claude": Client(("anthropic_upstream",), _find_claude, _redirect_claude),
+    "codex": Client(("openai_upstream",), _find_codex, _redirect_codex),
+    "opencode": Client(_BOTH, _find_usual, _redirect_opencode),
+}
+
+
+def find_client(program: str) -> Client:
+    """Return how a program is led to a gateway, by the name of its file."""
+    return CLIENTS.get(Path(program).name.removesuffix(".exe").removesuffix(".cmd"), ANY)
+
+
+def find_upstreams(start: Start, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return where requests go: the addresses of the command line, else those that the program would have used."""
+    client = find_client(start.command[0])
+    chosen = {name: url for name, url in given.items() if url}
+    if not set(client.upstreams) <= set(chosen):
+        chosen = {**{name: url for name, url in client.find_upstreams(start).items() if url}, **chosen}
+    return chosen

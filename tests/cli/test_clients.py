@@ -1,0 +1,203 @@
+"""The clients that ``refold wrap`` knows: their settings, as the clients write them, decide where requests go."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from refold.cli.clients import SECRET, Start, find_client, find_upstreams, write_secret
+from refold.errors import ConfigError
+
+URL = "http://127.0.0.1:9"
+COMPANY, OTHER = "https://llm.company.example", "https://other.example"
+CORP = f'[model_providers.corp]\nname = "corp"\nbase_url = "{COMPANY}/v1"\nenv_key = "CORP_KEY"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+def make_start(folder: Path, *command: str, place: str = "work", **environ: str) -> Start:
+    return Start(command, {"HOME": str(folder / "home"), **environ}, folder / place)
+
+
+def write(folder: Path, name: str, content: object) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def address(url: str) -> dict[str, object]:
+    return {"env": {"ANTHROPIC_BASE_URL": url}}
+
+
+def find_claude(start: Start) -> str | None:
+    return find_upstreams(start, {}).get("anthropic_upstream")
+
+
+def find_codex(start: Start) -> str | None:
+    return find_upstreams(start, {}).get("openai_upstream")
+
+
+def test_each_settings_file_of_claude_code_is_stronger_than_the_one_before(folder: Path) -> None:
+    (folder / "work" / ".git").mkdir()
+    places = (
+        "home/.claude.json",
+        "home/.claude/settings.json",
+        "work/sub/.claude/settings.json",
+        "work/sub/.claude/settings.local.json",
+        "work/.claude/settings.local.json",
+    )
+    start = make_start(folder, "claude", place="work/sub", ANTHROPIC_BASE_URL="https://variable.example")
+    assert find_claude(start) == "https://variable.example"
+    for number, place in enumerate(places):
+        write(folder, place, address(f"https://{number}.example"))
+        assert find_claude(start) == f"https://{number}.example", place
+    flag = make_start(folder, "claude", "--settings", json.dumps(address(OTHER)), place="work/sub")
+    assert find_claude(flag) == OTHER
+
+
+def test_settings_of_claude_code_that_its_command_line_leaves_out_do_not_count(folder: Path) -> None:
+    write(folder, "home/.claude/settings.json", address(COMPANY))
+    write(folder, "work/.claude/settings.json", address(OTHER))
+    assert find_claude(make_start(folder, "claude", "--setting-sources", "user")) == COMPANY
+    assert find_claude(make_start(folder, "claude", "--setting-sources=")) is None
+    assert find_claude(make_start(folder, "claude", "--", "--setting-sources=user")) == OTHER
+
+
+def test_the_last_settings_argument_of_claude_code_counts_and_an_empty_address_means_the_default(folder: Path) -> None:
+    write(folder, "home/.claude/settings.json", address(COMPANY))
+    write(folder, "work/mine.json", address(OTHER))
+    assert find_claude(make_start(folder, "claude", "--settings", "mine.json", "-p", "hi")) == OTHER
+    assert find_claude(make_start(folder, "claude", "--settings", "mine.json", "--settings={}")) == COMPANY
+    assert find_claude(make_start(folder, "claude", "--settings", json.dumps(address("")))) is None
+
+
+def test_a_linked_worktree_has_the_local_settings_of_its_repository(folder: Path) -> None:
+    git = ["git", "-C", str(folder / "work"), "-c", "user.name=n", "-c", "user.email=n@example.com"]
+    subprocess.run(["git", "init", "-q", str(folder / "work")], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    subprocess.run([*git, "worktree", "add", "-q", str(folder / "linked")], check=True, capture_output=True)
+    write(folder, "work/.claude/settings.local.json", address(COMPANY))
+    assert find_claude(make_start(folder, "claude", place="linked")) == COMPANY
+
+
+def test_a_new_worktree_whose_commit_names_an_address_is_refused(folder: Path) -> None:
+    git = ["git", "-C", str(folder / "work"), "-c", "user.name=n", "-c", "user.email=n@example.com"]
+    subprocess.run(["git", "init", "-q", str(folder / "work")], check=True)
+    write(folder, "work/.claude/settings.json", address(OTHER))
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    write(folder, "work/.claude/settings.json", address(COMPANY))
+    with pytest.raises(ConfigError, match="--anthropic-upstream"):
+        find_claude(make_start(folder, "claude", "-w", "feature"))
+    given = {"anthropic_upstream": COMPANY}
+    assert find_upstreams(make_start(folder, "claude", "-w", "feature"), given) == given
+
+
+@pytest.mark.parametrize("content", ["{broken", "[]", '{"env": []}', "// a comment\n{}", "\x00"])
+def test_a_settings_file_that_cannot_be_read_is_refused_by_its_name(folder: Path, content: str) -> None:
+    write(folder, "home/.claude/settings.json", content)
+    with pytest.raises(ConfigError, match=r"settings\.json.*name the address"):
+        find_claude(make_start(folder, "claude"))
+
+
+def test_claude_code_gets_the_gateway_by_settings_and_keeps_its_own(folder: Path) -> None:
+    mine = {"model": "opus", "env": {"X": "1", "ANTHROPIC_BASE_URL": COMPANY}}
+    start = make_start(folder, "claude", "--settings", json.dumps(mine), "-p", "hi")
+    launch = find_client("claude").redirect(start, URL)
+    assert launch.command[:2] == ("claude", "--settings")
+    assert launch.command[3:] == ("-p", "hi")
+    assert json.loads(launch.command[2]) == {"model": "opus", "env": {"X": "1", "ANTHROPIC_BASE_URL": URL}}
+    assert launch.environ == {"ANTHROPIC_BASE_URL": URL}, "programs that it runs keep the addresses of others"
+
+
+def test_what_a_settings_file_holds_is_not_shown_in_the_command_line(folder: Path) -> None:
+    write(folder, "work/mine.json", {"env": {"ANTHROPIC_AUTH_TOKEN": "token-x"}})
+    launch = find_client("claude").redirect(make_start(folder, "claude", "--settings", "mine.json"), URL)
+    assert SECRET in launch.command
+    assert "token-x" not in " ".join(launch.command)
+    with write_secret(launch) as command:
+        path = Path(command[2])
+        assert json.loads(path.read_text())["env"] == {"ANTHROPIC_AUTH_TOKEN": "token-x", "ANTHROPIC_BASE_URL": URL}
+        assert path.parent.stat().st_mode & 0o077 == 0
+    assert not path.exists()
+
+
+def test_a_proxy_does_not_stand_between_a_client_and_the_gateway(folder: Path) -> None:
+    write(folder, "home/.claude/settings.json", {"env": {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "intra"}})
+    launch = find_client("claude").redirect(make_start(folder, "claude"), URL)
+    assert json.loads(launch.command[2])["env"]["NO_PROXY"] == "intra,127.0.0.1,localhost"
+    codex = find_client("codex").redirect(make_start(folder, "codex", https_proxy="http://proxy:1"), URL)
+    assert codex.environ == dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+
+
+@pytest.mark.parametrize("name", ["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"])
+def test_claude_code_with_another_service_is_refused(folder: Path, name: str) -> None:
+    write(folder, "home/.claude/settings.json", {"env": {name: "1"}})
+    with pytest.raises(ConfigError, match=name):
+        find_client("claude").redirect(make_start(folder, "claude"), URL)
+    write(folder, "home/.claude/settings.json", {"env": {name: "0"}})
+    assert find_client("claude").redirect(make_start(folder, "claude"), URL)
+
+
+def test_codex_goes_by_its_files_and_its_command_line_not_by_the_environment(folder: Path) -> None:
+    write(folder, "home/.codex/config.toml", 'openai_base_url = "https://0.example"\n' + CORP)
+    write(folder, "home/.codex/slow.config.toml", 'model_provider = "corp"\n')
+    write(folder, "work/.codex/config.toml", f'openai_base_url = "{OTHER}"\n')
+    assert find_codex(make_start(folder, "codex", OPENAI_BASE_URL=OTHER)) == "https://0.example"
+    assert find_codex(make_start(folder, "codex", "-p", "slow")) == f"{COMPANY}/v1"
+    assert find_codex(make_start(folder, "codex", "exec", "-c", "model_provider=corp", "hi")) == f"{COMPANY}/v1"
+    changed = ("codex", "--config=model_provider=corp", "exec", "-c", f'model_providers.corp.base_url="{OTHER}"')
+    assert find_codex(make_start(folder, *changed)) == OTHER
+    assert find_codex(make_start(folder, "codex", CODEX_HOME=str(folder / "none"))) is None
+
+
+def test_codex_keeps_its_provider_and_the_address_is_its_last_setting(folder: Path) -> None:
+    start = make_start(folder, "codex", "exec", "-c", "model_reasoning_effort=low", "hi", OPENAI_API_KEY="sk-x")
+    launch = find_client("codex").redirect(start, URL)
+    added = ("-c", f'openai_base_url="{URL}/v1"')
+    assert launch.command == ("codex", "exec", "-c", "model_reasoning_effort=low", *added, "hi")
+    assert launch.environ == {"CODEX_API_KEY": "sk-x"}
+    write(folder, "home/.codex/config.toml", f'model_provider = "corp"\n{CORP}')
+    launch = find_client("codex").redirect(make_start(folder, "codex", "resume", "--last"), URL)
+    assert launch.command == ("codex", "-c", f'model_providers.corp.base_url="{URL}/v1"', "resume", "--last")
+
+
+def test_a_chatgpt_login_goes_to_chatgpt_unless_an_address_is_set(folder: Path) -> None:
+    write(folder, "home/.codex/auth.json", {"OPENAI_API_KEY": None, "tokens": {"access_token": "x"}})
+    found = find_codex(make_start(folder, "codex"))
+    assert found is not None
+    assert found.startswith("https://chatgpt.com/")
+    assert find_codex(make_start(folder, "codex", CODEX_API_KEY="sk-x")) is None
+    write(folder, "home/.codex/config.toml", f'openai_base_url = "{COMPANY}"\n')
+    assert find_codex(make_start(folder, "codex")) == COMPANY
+    write(folder, "home/.codex/auth.json", {"OPENAI_API_KEY": "sk-x", "tokens": {"access_token": "x"}})
+    write(folder, "home/.codex/config.toml", "")
+    assert find_codex(make_start(folder, "codex")) is None
+
+
+def test_a_login_of_codex_in_the_keyring_is_refused(folder: Path) -> None:
+    write(folder, "home/.codex/config.toml", 'cli_auth_credentials_store = "keyring"\n')
+    with pytest.raises(ConfigError, match="--openai-upstream"):
+        find_codex(make_start(folder, "codex"))
+
+
+@pytest.mark.parametrize("command", [("codex", "--oss"), ("codex", "-c", "model_provider=amazon-bedrock")])
+def test_codex_with_another_service_is_refused(folder: Path, command: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="run it without refold"):
+        find_client("codex").redirect(make_start(folder, *command), URL)
+
+
+def test_a_program_is_known_by_the_name_of_its_file(folder: Path) -> None:
+    assert find_client("/usr/local/bin/claude") is find_client("claude")
+    assert find_client("codex.cmd") is find_client("codex.exe")
+    start = make_start(folder, "my-agent", OPENAI_BASE_URL=f"{COMPANY}/v1", ANTHROPIC_API_BASE=OTHER)
+    assert find_upstreams(start, {}) == {"openai_upstream": f"{COMPANY}/v1", "anthropic_upstream": OTHER}
+    environ = find_client("my-agent").redirect(start, URL).environ
+    assert environ["OPENAI_BASE_URL"] == f"{URL}/v1"
+    assert environ["ANTHROPIC_BASE_URL"] == URL
