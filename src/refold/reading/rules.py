@@ -53,7 +53,9 @@ class LanguageRules:
         """Return the kinds of all rules that fit a sentence."""
         by_word = self.by_word[side]
         if self.unit == "word":
-            words = set(_WORD.findall(sentence.lower())).intersection(by_word)
+            found = _WORD.findall(sentence.lower())
+            # "what's" is found under "what", too.
+            words = {*found, *(word.partition("'")[0] for word in found if "'" in word)}.intersection(by_word)
         else:
             words = {word for word in by_word if word in sentence}
         kinds: set[str] = set()

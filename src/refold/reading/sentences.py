@@ -52,8 +52,8 @@ _ALPHANUMERIC = lazy_regex(r"[^\W_]")
 _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
-        """e.g i.e eg ie cf vs viz approx resp ca mr mrs ms dr prof st jr sr no nos fig figs eq eqs sec ver vol pp inc
-        ltd dept est jan feb mar apr jun jul aug sep sept oct nov dec""",
+        """e.g i.e eg ie esp cf vs viz approx resp ca mr mrs ms dr prof st jr sr no nos fig figs eq eqs sec ver vol pp
+        inc ltd dept est jan feb mar apr jun jul aug sep sept oct nov dec""",
     )
 )
 _LETTERED = frozenset(

@@ -35,16 +35,14 @@ RULE_CHARS = 400
 NOTE_CHARS = 600
 
 _PERSON: tuple[UtteranceKind, ...] = ("rule", "correction", "approval", "request", "question")
-_ASSISTANT: tuple[StatementKind, ...] = (
-    "guess",
-    "conclusion",
-    "cause",
-    "done",
-    "decision",
-    "intent",
-    "finding",
-)
+_ASSISTANT: tuple[StatementKind, ...] = ("guess", "conclusion", "done", "cause", "decision", "finding", "intent")
 _QUESTION = lazy_regex(r"[?？][\"'”’)）*_` ]{0,4}\Z")
+# A question that asks for a deed, not for words.
+_ASKS_FOR = lazy_regex(
+    r"\b(?:can|could|would|will|couldn't|can't) (?:you|we|u)\b|\bplease\b|"
+    r"帮|请(?!问)|麻烦|能不能|能推荐|可以.{0,6}(?:把|给)",
+    re.I,
+)
 _ASKS_OPENLY = lazy_regex(r"\b(?:you|your)\b|[您你]", re.I)
 # Labels before the first sentence: "THOUGHT:", and stamps of time and name of a chat that was recorded.
 _LABEL = lazy_regex(r"\s*+(?:[A-Z]{4,12}:\s+)(?=\S)")
@@ -149,12 +147,12 @@ def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceK
     kinds = find_kinds(text, "person")
     if sentence.shape == "quote":
         return "remark"
-    is_question = _QUESTION.search(text) is not None
-    if is_question:
-        return "request" if "request" in kinds else "question"
+    if _QUESTION.search(text) is not None:
+        return "request" if "request" in kinds and _ASKS_FOR.search(text) is not None else "question"
     if "rule" in kinds and (len(text) > RULE_CHARS or (is_pasted and "request" not in kinds and len(text) > 200)):
         kinds.discard("rule")
-    if "approval" in kinds and len(text) > APPROVAL_CHARS:
+    # "Yes, my user ID is JT-70" answers a question.
+    if "approval" in kinds and (len(text) > APPROVAL_CHARS or "fact" in kinds):
         kinds.discard("approval")
     return next((kind for kind in _PERSON if kind in kinds), "remark")
 
@@ -197,8 +195,11 @@ def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tupl
         return "remark", retracts
     if "negated" in kinds and "done" in kinds:
         kinds = (kinds - {"done"}) | {"finding"}
+    # "I'm loading the guide because it is published" announces a step; "I'll use a lock" decides.
+    if "step" in kinds or ("intent" in kinds and not kinds & {"decision", "conclusion", "guess"}):
+        return "intent", retracts
     kind: StatementKind = next((kind for kind in _ASSISTANT if kind in kinds), "remark")
-    if closes_train and kind in ("cause", "decision", "finding", "done", "remark") and "intent" not in kinds:
+    if closes_train and kind in ("cause", "decision", "finding", "done", "remark"):
         kind = "conclusion"
     return kind, retracts
 
