@@ -23,6 +23,7 @@ NOTICES = (
     "Summarize the task tool output above and continue with your task.",
     "continue",
     "Continue.",
+    "[the same notice came again: ⟨m:f0801c67⟩ ⟨m:9c370023⟩]",
     "继续",
     "请继续。",
     "输出格式错误，请只输出一个动作。",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import refold
+from refold.config import CompressionConfig
 from refold.conversation.message import find_marks
 from refold.testing import find_violations
 from tests.convert import to_anthropic, to_responses
@@ -95,3 +96,27 @@ def test_the_laws_hold_on_every_recorded_session(shared_data: Path, name: str, w
 def test_the_laws_hold_for_every_preset(shared_data: Path, name: str, preset: str) -> None:
     for session in read_records(shared_data, name, every(name)):
         check_session(session, "openai-chat", preset)
+
+
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.4, 0.2])
+def test_how_to_finish_is_in_the_view_of_every_request(shared_data: Path, share: float, tmp_path: Path) -> None:
+    counter = refold.TokenCounter("o200k_base")
+    folded = 0
+    for session in read_records(shared_data, "swe_mini", 3):
+        messages = session["messages"]
+        task = next(message["content"] for message in messages if message["role"] == "user")
+        window = max(int(counter.count_messages(messages) * share), counter.count_messages(messages[:2]) + ROOM)
+        config = CompressionConfig(window=window, reserve=0)
+        manager = refold.ContextCompressionManager(config, tmp_path / session["id"])
+        for at in range(2, len(messages)):
+            if messages[at]["role"] == "assistant":
+                prepared = manager.prepare_context_sync("s", messages[:at], model="gpt-4o")
+                stated = [one["content"] for one in prepared.messages if SUBMIT in str(one["content"])]
+                assert task in stated, (session["id"], at)
+                folded += bool(prepared.edits)
+        manager.close()
+    assert folded

@@ -1,4 +1,4 @@
-"""dedupe: if a file is read again or an output repeats, replace the older copy by a pointer to the newer one.
+"""dedupe: if a file is read again, or an output or a notice repeats, replace the older copy by a pointer to the newer.
 
 If the two differ a little, the pointer includes the diff; if they differ more, the count of different lines; if they
 have little in common, both stay. The newer copy is never touched. Work is linear: copies are found by their
@@ -10,19 +10,21 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.message import mark, message_handle
+from refold.conversation.message import is_notice, mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit, View
+from refold.patterns import lazy_regex
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
 from refold.stages.stage import Goal, When, check_options, replace_part, take_until_met
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and last difference that are compared; others are only counted.
 _DIFF_LINE_CHARS = 300
+_NUMBER = lazy_regex(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,29 @@ class Dedupe:
         check_options(self)
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
-        """Return the pointers, oldest first, until the target would be met."""
-        return take_until_met(view, goal, self._point_copies(view, goal.language))
+        """Return the pointers of notices, and of results until the target would be met, oldest first."""
+        notices = self._point_notices(view, goal.language)
+        left = replace(goal, target=goal.target + sum(edit.tokens_freed for edit in notices))
+        return [*notices, *take_until_met(view, left, self._point_copies(view, goal.language))]
+
+    def _point_notices(self, view: View, language: Language) -> list[Edit]:
+        """Point from each notice to the newest of the same words, whatever its numbers: it is in view once."""
+        newest: dict[str, str] = {}
+        edits: list[Edit] = []
+        for at in range(len(view.items) - 1, -1, -1):
+            item = view.items[at]
+            if item.is_fold or len(item.message.parts) != 1 or not is_notice(item.role, item.message.parts):
+                continue
+            words = _NUMBER.sub("0", item.message.parts[0].text)
+            here = mark(message_handle(item.message))
+            if words not in newest or at in view.protected:
+                newest.setdefault(words, here)
+                continue
+            same = "较新的通知与此相同" if language == "zh" else "the same notice came again"
+            text = f"[{same}: {' '.join(dict.fromkeys((newest[words], here)))}]"
+            edit = replace_part(item, 0, text, view=view, stage=self.name, reason=because.NEWER_MESSAGE())
+            edits += [edit] if edit is not None else []
+        return edits[::-1]
 
     def _point_copies(self, view: View, language: Language) -> list[Edit]:
         """Walk from the newest result to the oldest, so that every pointer names a copy that stays."""

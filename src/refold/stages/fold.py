@@ -209,6 +209,7 @@ class Fold(FoldOptions):
                 words_share=STANDING_WORDS_SHARE if self.stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
                 is_work=is_work,
+                states_task=self.keeps_by_count,
                 check=goal.check,
             )
             planned.append((span, options))

@@ -158,18 +158,16 @@ def _split_long(text: str, block: _Block) -> list[_Block]:
 
 def _join_blocks(text: str, kept: list[_Block], handle: str, language: Language) -> str:
     pieces: list[str] = []
-    at = 0
-    for block in kept:
-        pieces += _note_gap(text[at : block.start], handle, language)
-        pieces.append(text[block.start : block.stop].strip("\n"))
-        at = block.stop
-    pieces += _note_gap(text[at:], handle, language)
-    return "\n".join(pieces)
+    start = stop = 0
+    for block in [*kept, _Block(len(text), len(text))]:
+        if text[stop : block.start].strip():
+            pieces += [text[start:stop].strip("\n"), _note_gap(text[stop : block.start], handle, language)]
+            start = block.start
+        stop = block.stop
+    return "\n".join(piece for piece in (*pieces, text[start:stop].strip("\n")) if piece)
 
 
-def _note_gap(gap: str, handle: str, language: Language) -> list[str]:
-    if not gap.strip():
-        return []
+def _note_gap(gap: str, handle: str, language: Language) -> str:
     if language == "zh":
-        return [f"[省略 {len(gap):,} 字符，原文见 {mark(handle)}]"]
-    return [f"[{len(gap):,} characters left out: {mark(handle)}]"]
+        return f"[省略 {len(gap):,} 字符，原文见 {mark(handle)}]"
+    return f"[{len(gap):,} characters left out: {mark(handle)}]"

@@ -96,6 +96,10 @@ def _write_turns(turns: tuple[int, int], language: Language) -> str:
     return f" (turn {first})" if first == last else f" (turns {first}–{last})"
 
 
+# The place of a line that comes before all others.
+BEFORE_ALL = -1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a story. ``at`` places it in the conversation; lines of one message and topic are joined.
@@ -362,7 +366,7 @@ def write_lines(lines: Sequence[Line], layout: Layout, language: Language) -> st
     for section, names in headings_of(layout).items():
         mine = [line for line in lines if _PLACES[layout][line.topic] == section]
         if mine:
-            mine.sort(key=lambda line: (line.topic != "rule", line.at))
+            mine.sort(key=lambda line: (line.topic != "rule" and line.at > BEFORE_ALL, line.at))
             written = _join_files(mine) if mine[0].topic == "changed" else _join_sentences(mine)
             blocks.append("\n".join((f"## {names[language]}", *written)))
     return "\n".join(blocks)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Language
+from refold.conversation.speaker import judge_speaker
 from refold.conversation.view import Artifact, FoldRecord
 from refold.stages.extract.actions import first_line
 from refold.stages.extract.index import (
@@ -25,6 +26,7 @@ from refold.stages.extract.index import (
     write_index,
 )
 from refold.stages.extract.layout import (
+    BEFORE_ALL,
     FRAME_TOKENS_MIN,
     SMALL_TOKENS,
     Layout,
@@ -35,6 +37,7 @@ from refold.stages.extract.layout import (
     leave_seen,
     neutralise,
     open_frame,
+    shorten_handle,
     wrap_prefix,
     wrap_record,
     write_lines,
@@ -42,8 +45,9 @@ from refold.stages.extract.layout import (
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.steps import expand_alike
 from refold.stages.extract.story import Span, quote, read_saying, read_span, tell_story
-from refold.stages.extract.words import is_polite, shorten_words
+from refold.stages.extract.words import Saying, is_polite, shorten_words
 from refold.stages.stage import check_nothing
+from refold.stages.task import TASK_SHARE, cut_task
 
 Count = Callable[[str], int]
 Style = Literal["note", "sections", "short", "truncated"]
@@ -81,8 +85,9 @@ class ExtractOptions:
     ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
     say what a person wants kept. ``closing`` is a sentence below the summary, before the handle. With ``is_work`` the
-    assistant works by itself, and every step of it gets a word before any gets a second. ``check`` is called
-    between passes and raises OutOfTime when the work has taken too long.
+    assistant works by itself, and every step of it gets a word before any gets a second. With ``states_task`` the task
+    comes first, whole as far as it fits. ``check`` is called between passes and raises OutOfTime when the work has
+    taken too long.
     """
 
     tokens_max: int = 4_000
@@ -95,6 +100,7 @@ class ExtractOptions:
     instructions: str = ""
     turn_range: tuple[int, int] = (0, 0)
     is_work: bool = False
+    states_task: bool = False
     check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
 
     @property
@@ -106,6 +112,18 @@ class ExtractOptions:
     def whole_chars_max(self) -> int:
         """The most characters that the whole text may have; 0 if only tokens count."""
         return self.chars_max if self.style == "short" else 0
+
+
+class TaskLine(NamedTuple):
+    """The task of a span as a record quotes it, and the place of its message."""
+
+    at: int
+    written: str
+
+    @property
+    def words(self) -> str:
+        """The quoted words, without who said them."""
+        return self.written[3:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +241,7 @@ def _write_body(
     if room <= 0:
         return ""
     if options.style == "truncated":
-        return _write_truncated(span.messages, room, count)
+        return _write_truncated(span, options, room, count, seen=seen)
     share = VALUES_SHARE if room < SMALL_TOKENS else STORY_VALUES_SHARE
     if options.is_work and room >= SMALL_TOKENS:
         share = WORK_VALUES_SHARE
@@ -241,7 +259,7 @@ def _write_body(
         most = min(most, max(VALUES_TOKENS_MIN, told // 2))
     body = _add_values(body, values, min(most, left), span.language, count=count, stated_max=stated_max)
     # Small talk has nothing that is worth a line; its first words still say more than an empty record.
-    return body or _write_truncated(span.messages, room, count)
+    return body or _write_truncated(span, options, room, count, seen=seen)
 
 
 def _write_told(
@@ -282,10 +300,14 @@ def _write_bounded(
     wish, most = read_wish(options.instructions), options.chars_max
     values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
     if words is None:
-        chosen = choose_lines(steer_lines(tell_story(span), wish), options.tokens_max, count)
-        body = _write_short(chosen, int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most)
+        task = _quote_task(span, options, most, len, seen=seen)
+        told = [line for line in tell_story(span) if task is None or line.who != "U" or int(line.at) != task.at]
+        chosen = choose_lines(steer_lines(told, wish), options.tokens_max, count)
+        room = int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most
+        body = _write_short(chosen, room - len(task.written) - 1 if task else room)
+        body = f"{task.written}\n{body}".strip() if task else body
         if not body and not values:
-            body = _write_truncated(span.messages, most, len)
+            body = _write_truncated(span, options, most, len, seen=seen)
     else:
         body = shorten_words(neutralise(words.strip()), most)
     title = INDEX_TITLES[span.language]
@@ -320,11 +342,21 @@ def _read_originals(messages: Sequence[Message]) -> Callable[[str], str]:
 def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, room: int, count: Count, seen: str) -> str:
     """Write the user's words first, whole while they take less than their share, then what is worth most."""
     if options.style == "short":
-        return _write_short(choose_lines(lines, room, count), options.chars_max)
+        task = _quote_task(span, options, room, count, seen=seen)
+        rest = [line for line in lines if line.who != "U" or int(line.at) != task.at] if task else lines
+        left = room - count(f"{task.written}\n") if task else room
+        body = _write_short(choose_lines(rest, left, count), options.chars_max)
+        return f"{task.written}\n{body}".strip() if task else body
     layout: Layout = "sections" if options.style == "sections" else "note"
     room -= HEADING_TOKENS * 3
     quarter = int(room * ASKED_SHARE)
     asked = _choose_asked(span, quarter, count, seen)
+    task = _quote_task(span, options, room, count, seen=seen)
+    if task:
+        # It comes before everything else.
+        asked = [Line("asked", task.words, 1.0, BEFORE_ALL, "U"), *(line for line in asked if line.at != task.at)]
+        lines = [line for line in lines if line.who != "U" or int(line.at) != task.at]
+        quarter += count(f"{task.written}\n")
     whole = {int(line.at) for line in asked}
     rest = [line for line in lines if line.who != "U" or int(line.at) not in whole]
     # What is left of their quarter goes to the best sentences of older messages, before anything else; in a talk,
@@ -344,6 +376,22 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     told = _tell([*asked, *done, *leads])
     chosen = choose_lines(rest, room - _cost(leads, count), count, told=told, begun=leads)
     return write_lines(_leave_quoted([*asked, *done, *leads, *chosen]), layout, span.language)
+
+
+def _quote_task(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> TaskLine | None:
+    """Return the task of a span as a line, whole or with its ends, if nothing that stays in view states it."""
+    stated: Saying | None = None
+    size_max = int(room * TASK_SHARE)
+    for ask in span.asks if options.states_task else ():
+        if judge_speaker(ask.text, stated.text if stated else "") == "task":
+            stated = ask
+    if stated is None or stated.text in seen or any(ask.at == stated.at for ask in span.pending):
+        return None
+    text = stated.text
+    if count(text) > size_max:
+        handle = shorten_handle(stated.handle)
+        text = cut_task(text, size_max, handle=handle, count=count, language=span.language)
+    return TaskLine(stated.at, quote(replace(stated, text=text), len(text), span.language))
 
 
 def _leave_quoted(lines: Sequence[Line]) -> list[Line]:
@@ -403,17 +451,21 @@ def _write_short(chosen: Sequence[Line], chars_max: int) -> str:
     return "\n".join(text for _, text in sorted(kept))
 
 
-def _write_truncated(messages: Sequence[Message], room: int, count: Count) -> str:
-    """Write the first characters of each message, newest kept if they do not all fit."""
+def _write_truncated(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> str:
+    """Write the task and the first characters of each message, newest kept if they do not all fit."""
+    task = _quote_task(span, options, room, count, seen=seen)
+    room -= count(f"{task.written}\n") if task else 0
     lines: list[str] = []
-    for message in reversed(messages):
+    for at, message in reversed(list(enumerate(span.messages))):
+        if task and at == task.at:
+            continue
         text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
         line = neutralise(f"{message.role}: {' '.join(text[:400].split())[:TRUNCATED_CHARS]}")
         room -= count(f"{line}\n")
         if room < 0:
             break
         lines.append(line)
-    return "\n".join(reversed(lines))
+    return "\n".join([*([task.written] if task else []), *reversed(lines)])
 
 
 def _find_key_points(span: Span) -> tuple[str, ...]:
