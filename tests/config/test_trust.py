@@ -77,6 +77,16 @@ def test_what_git_tracks_is_found_in_every_kind_of_index(tmp_path: Path, made: l
     assert is_tracked(tmp_path.parent / "beside" / ".refold")
 
 
+@needs_git
+def test_a_record_is_not_committed_by_accident(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    with ContextCompressionManager(None, tmp_path) as manager:
+        manager.append("s", [{"role": "user", "content": "hi"}])
+        git(tmp_path, "add", "-A")
+    assert not is_tracked(tmp_path / ".refold")
+    ContextCompressionManager(None, tmp_path).close()
+
+
 @pytest.mark.parametrize(
     "index", [b"", b"DIRC", b"DIRC\0\0\0\2\xff\xff\xff\xff.refold/x\0", b"DIRC\0\0\0\4\0\0\1\0" + b"\xff" * 99]
 )

@@ -43,7 +43,7 @@ def test_the_file_and_its_log_are_for_their_owner_only(ledger: SqliteLedger, tmp
         os.umask(before)
     assert stat.S_IMODE((tmp_path / ".refold").stat().st_mode) == 0o700
     files = list((tmp_path / ".refold").iterdir())
-    assert len(files) == 4  # The file, its log, the log's index, and the marker of this process.
+    assert len(files) == 5  # The file, its log, the log's index, the marker of this process, and what git ignores.
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
@@ -57,7 +57,7 @@ def test_a_session_id_never_becomes_a_path(ledger: SqliteLedger, tmp_path: Path)
     for name in ("../../escape", "/var/escape", "a/b", "..", "nul\0byte"):
         send(ledger, ["a"], session=name)
     ledger.close()
-    assert list_files(tmp_path) == [".refold", ".refold/ledger.db"]
+    assert list_files(tmp_path) == [".refold", ".refold/.gitignore", ".refold/ledger.db"]
 
 
 def test_threads_share_a_ledger(ledger: SqliteLedger) -> None:

@@ -216,7 +216,7 @@ def trust(
     """
     from refold.cli.options import find_workspace
     from refold.config.load import find_user_folder, list_guarded, project_file, read_file, trust_file
-    from refold.config.trust import RECORD, find_fault
+    from refold.config.trust import find_fault, find_page_fault
 
     workspace = Path(find_workspace(folder))
     if not workspace.is_dir():
@@ -228,7 +228,7 @@ def trust(
         note("{folder} is no longer trusted", folder=workspace.resolve())
         return
     guarded = list_guarded(file, workspace) if file is not None else []
-    fault = find_fault(workspace)
+    fault = find_fault(workspace) or find_page_fault(workspace)
     if file is not None and guarded:
         for setting in guarded:
             typer.echo(_format_guarded(setting))
@@ -237,7 +237,7 @@ def trust(
     if fault is not None:
         typer.echo(tr(fault), err=True)
         find_user_folder(workspace).adopt()
-        note("{record} is your own record now, with its conversations and keys", record=workspace / RECORD)
+        note("conversations, keys and memory pages in {folder} are your own now", folder=workspace.resolve())
     if not guarded and fault is None:
         note("nothing here needs your trust")
 

@@ -24,7 +24,7 @@ from pydantic_core import PydanticKnownError
 
 from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
 from refold.config.schema import CompressionConfig, advise, read_layer
-from refold.config.trust import KEYS_FILE, RECORD, SECRET_FILE, UserFolder, find_fault, may_project_set
+from refold.config.trust import KEYS_FILE, RECORD, SECRET_FILE, UserFolder, find_fault, find_page_fault, may_project_set
 from refold.errors import ConfigError, Sentence
 from refold.ledger.place import LedgerPlace
 
@@ -185,6 +185,15 @@ def check_record(workspace: str | Path, ledger: LedgerPlace | None = None) -> No
             record=folder / RECORD,
             command=name_trust(folder),
         )
+
+
+def may_inject_pages(workspace: str | Path) -> bool:
+    """Return whether the daily pages in a workspace are the user's, or were adopted: others' words reach no prompt."""
+    folder = Path(workspace)
+    if find_page_fault(folder) is None:
+        return True
+    root = find_state_root()
+    return root is not None and UserFolder(root, folder).has_adopted()
 
 
 def find_user_folder(workspace: str | Path) -> UserFolder:

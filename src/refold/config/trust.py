@@ -67,7 +67,7 @@ _SAFE: Mapping[str, tuple[str, ...]] = {
     "gateway.summaries": ("off", "false"),
     "gateway.otel": ("off", "false", "no"),
 }
-RECORD = ".refold"
+RECORD, PAGES, COMPRESSION = ".refold", "memory", ".compression"
 KEYS_FILE, SECRET_FILE, BEACON_FILE = "keys.json", "page.secret", "gateway.json"
 _TRUST_FILE, _ADOPTED_FILE = "trust.json", "adopted"
 _BYTES_MAX = 10_000_000
@@ -148,6 +148,7 @@ class UserFolder:
     def adopt(self) -> None:
         """Take the workspace's record for the user's own, and close it to others where this user may do so."""
         record, token = self.workspace / RECORD, secrets.token_hex(16)
+        make_folder(record)
         for path in (record, *_list_files(record)):
             with suppress(OSError):  # Somebody else's file: it stays as it is.
                 path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
@@ -183,6 +184,8 @@ def find_fault(workspace: Path, ledger: LedgerPlace | None = None) -> Sentence |
     if file.parent != record and _is_inside(str(file), workspace):
         roots.append(file)
         own += sorted(file.parent.glob(f"{file.name}*"))
+    # A committed link would lead the files for people out of the workspace; a user's own link is not committed.
+    roots += [path for name in (PAGES, COMPRESSION) if (path := workspace / name).is_symlink()]
     for path in roots:
         if os.path.lexists(path) and is_tracked(path):
             return Sentence("{path} is tracked by git", path=path)
@@ -198,6 +201,21 @@ def find_fault(workspace: Path, ledger: LedgerPlace | None = None) -> Sentence |
         # Earlier versions created the folder with the usual mode, but never a file that others can read.
         if _is_open(status, 0o022 if stat.S_ISDIR(status.st_mode) else 0o077):
             return Sentence("{path} is open to other users, and refold makes no such file", path=path)
+    return None
+
+
+def find_page_fault(workspace: Path) -> Sentence | None:
+    """Return why the daily pages in a workspace may not be this user's own words; None if nothing speaks against it."""
+    folder = workspace / PAGES
+    if not folder.is_dir():
+        return None
+    if is_tracked(folder):
+        return Sentence("{path} is tracked by git", path=folder)
+    for path in (folder, *folder.glob("*.md")):
+        with suppress(OSError):
+            status = path.stat()
+            if not _is_own(status) or _is_open(status, 0o002):
+                return Sentence("{path} belongs to another user", path=path)
     return None
 
 

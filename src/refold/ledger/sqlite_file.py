@@ -36,6 +36,7 @@ _INHERITED: list[object] = []  # Never released, so that a child never closes it
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
 _EMPTY = threading.local()
+_OWN_FOLDER = ".refold"
 _DAMAGED = "the file is damaged; stop, and run 'refold verify --repair', which copies what can be read to a new file"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk is full or the limit is reached; free space or raise the limit, nothing was written"),
@@ -339,7 +340,10 @@ class LedgerFile:
                 return
 
     def _make_file(self) -> None:
-        """Create the file, readable by its owner only; SQLite gives its log the same mode."""
+        """Create the file, readable by its owner only; SQLite gives its log the same mode.
+
+        A folder of our own keeps itself out of git: conversations are committed by accident otherwise.
+        """
         folder = self.path.parent
         if not folder.is_dir():
             try:
@@ -357,6 +361,11 @@ class LedgerFile:
                 raise LedgerError(
                     "{path} cannot be created ({why}); choose another file", path=self.path, why=error.strerror
                 ) from error
+        if folder.name == _OWN_FOLDER:
+            with contextlib.suppress(OSError):
+                handle = os.open(folder / ".gitignore", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(handle, "w") as file:
+                    file.write("*\n")
 
     @contextlib.contextmanager
     def _explain(self) -> Iterator[None]:

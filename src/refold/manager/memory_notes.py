@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from refold.config import CompressionConfig
+from refold.config.load import may_inject_pages
 from refold.conversation import because
 from refold.conversation.message import is_user_turn
 from refold.conversation.reason import Language, detect_language
@@ -192,7 +193,7 @@ def _gather(keeper: Keeper, session_id: str) -> list[CarriedNote]:
     mask = redact_text if keeper.config.redact else str
     tenant = _TENANT.match(session_id)
     notes = list(_read_facts(keeper, session_id, tenant.group() if tenant else "", mask))
-    if tenant is None:
+    if tenant is None and may_inject_pages(keeper.workspace):
         notes += _read_pages(MarkdownSync(keeper.workspace), session_id, mask, {note.text for note in notes})
     return notes
 
