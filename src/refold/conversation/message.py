@@ -42,7 +42,8 @@ class Part:
     """One piece of a message.
 
     ``text`` is the readable content: words, thinking, the arguments of a call as JSON text, or the text of a result.
-    ``payload`` is the provider's own block, ``inside`` the media within a result.
+    ``payload`` is the provider's own block, ``inside`` the media within a result. ``loads`` are the names of deferred
+    tools that the model can use only while this part is in view.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Part:
     payload: object = None
     inside: tuple[Part, ...] = ()
     is_error: bool = False
+    loads: tuple[str, ...] = ()
 
 
 Role = Literal["system", "user", "assistant", "tool"]

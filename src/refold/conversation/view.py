@@ -312,9 +312,16 @@ class View:
         places = (at for at, item in enumerate(self.items) if not item.is_fold and item.message.id == self.task)
         return next(places, None) if self.task else None
 
+    @cached_property
+    def loading(self) -> frozenset[int]:
+        """Indexes of items that load a tool which no later item loads: without them the model loses the tool."""
+        newest = {name: at for at, item in enumerate(self.items) for part in item.parts for name in part.loads}
+        return frozenset(newest.values())
+
     def free_units(self) -> list[Unit]:
-        """Units of which no item is protected, in order."""
-        return [unit for unit in self.units if self.protected.isdisjoint(range(unit.start, unit.stop))]
+        """Units that may be folded, in order: no item is protected, and none loads a tool."""
+        kept = self.protected | self.loading
+        return [unit for unit in self.units if kept.isdisjoint(range(unit.start, unit.stop))]
 
 
 def apply(

@@ -31,6 +31,7 @@ CALL_TYPES = frozenset(("tool_use", "mcp_tool_use"))
 # Results that may hold a plain string. Those of server tools may not.
 RESULT_TYPES = frozenset(("tool_result", "mcp_tool_result"))
 _MEDIA_TYPES = frozenset(("image", "document", "container_upload"))
+_TOOL_CHANGES = frozenset(("tool_addition", "tool_removal"))
 
 
 class Anthropic(WireFormat):
@@ -75,23 +76,50 @@ def place_messages(wire: str, messages: Sequence[Any]) -> list[Any]:
     """Return messages without an Anthropic system message where none is accepted.
 
     One may follow a user message if an assistant message or nothing comes next. A fold can leave it elsewhere: before
-    the record, or beside another one. It then becomes a user message, marked as a reminder.
+    the record, or beside another one. Its words then become a user message, marked as a reminder, and its changes of
+    the tools move to the next place that takes a system message.
     """
     if wire != Anthropic.name:
         return list(messages)
     roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
     placed: list[Any] = []
+    waiting: list[Any] = []
     for at, message in enumerate(messages):
         is_before_reply = at + 1 == len(messages) or roles[at + 1] == "assistant"
-        is_after_user = bool(placed) and isinstance(placed[-1], dict) and placed[-1].get("role") == "user"
+        is_after_user = bool(placed) and _is_users(placed[-1])
         if roles[at] == "system" and not (is_before_reply and is_after_user):
-            opening = {"type": "text", "text": "<system-reminder>"}
-            closing = {"type": "text", "text": "</system-reminder>"}
-            content = message.get("content") or []
-            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            message = {"role": "user", "content": [opening, *blocks, closing]}
-        placed.append(message)
+            words, changes = _split_system(message)
+            waiting += changes
+            opening, closing = _write_text("<system-reminder>"), _write_text("</system-reminder>")
+            placed += [{"role": "user", "content": [opening, *words, closing]}] if words else []
+        elif roles[at] == "system" and waiting:
+            words, changes = _split_system(message)
+            placed.append({**message, "content": [*waiting, *changes, *words]})
+            waiting = []
+        else:
+            placed.append(message)
+        if waiting and is_before_reply and placed and _is_users(placed[-1]):
+            placed.append({"role": "system", "content": waiting})
+            waiting = []
     return placed
+
+
+def _split_system(message: Raw) -> tuple[list[Any], list[Any]]:
+    """Return the words of a system message, and its blocks that add or remove tools."""
+    content = message.get("content") or []
+    blocks = [_write_text(content)] if isinstance(content, str) else content
+    split: tuple[list[Any], list[Any]] = ([], [])
+    for one in blocks:
+        split[isinstance(one, dict) and one.get("type") in _TOOL_CHANGES].append(one)
+    return split
+
+
+def _is_users(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"
+
+
+def _write_text(text: str) -> Raw:
+    return {"type": "text", "text": text}
 
 
 def _find_message_faults(item: Spoken, *, is_last: bool) -> list[str]:
@@ -142,13 +170,26 @@ def _read_opaque(block: Raw, kind: str) -> Part:
         link = block.get("id")
     elif kind.endswith("_tool_result"):
         link = block.get("tool_use_id")
-    return Part("opaque", name=str_or_empty(block.get("name")), call_id=str_or_empty(link), payload=block)
+    found = block.get("content")
+    loads = _list_references(found.get("tool_references") if isinstance(found, dict) else None)
+    return Part("opaque", name=str_or_empty(block.get("name")), call_id=str_or_empty(link), payload=block, loads=loads)
 
 
 def _read_result(block: Raw, where: str) -> Part:
     text, inside = read_output(block.get("content"), f"{where}.content", _read_block)
     call_id, is_error = read_str(block, "tool_use_id", where), block.get("is_error") is True
-    return Part("result", text, call_id=call_id, payload=block, inside=inside, is_error=is_error)
+    loads = _list_references(block.get("content")) if inside else ()
+    return Part("result", text, call_id=call_id, payload=block, inside=inside, is_error=is_error, loads=loads)
+
+
+def _list_references(blocks: object) -> tuple[str, ...]:
+    """Return the names of the deferred tools that these blocks show to the model."""
+    found = [one for one in blocks if _is_reference(one)] if isinstance(blocks, list) else []
+    return tuple(str_or_empty(one.get("tool_name")) for one in found)
+
+
+def _is_reference(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_reference"
 
 
 def _read_document(block: Raw) -> str:
@@ -161,7 +202,9 @@ def _read_document(block: Raw) -> str:
 
 def _change_block(part: Part, block: Raw, text: str | None) -> object:
     if part.kind == "result":
-        return {**block, "content": text}
+        references = [one for one in block["content"] if _is_reference(one)] if part.loads else []
+        said = [{"type": "text", "text": text}] if text else []
+        return {**block, "content": [*said, *references] if references else text}
     if part.kind == "call":
         return {**block, "input": make_arguments(text or "")}
     return change_block(part, block, text)

@@ -141,9 +141,12 @@ class Clamp:
             return at != view.newest_user and (item.is_fold or not (item.role == "system" or item.message.is_sealed))
 
         whole = [unit for unit in view.units if all(map(may_go, range(unit.start, unit.stop)))]
-        gone = sum(item.tokens for item in items_of(view, whole))
-        if view.task_at is not None and view.tokens - gone + view.items[view.task_at].tokens < goal.hard - _LINE_TOKENS:
-            whole = [unit for unit in whole if unit.start != view.task_at]
+        room = goal.hard - _LINE_TOKENS - view.tokens + sum(item.tokens for item in items_of(view, whole))
+        for wanted in (view.loading, {view.task_at}):
+            kept = [unit for unit in whole if not wanted.isdisjoint(range(unit.start, unit.stop))]
+            tokens = sum(item.tokens for item in items_of(view, kept))
+            if tokens < room:
+                whole, room = [unit for unit in whole if unit not in kept], room - tokens
         runs = split_at_asks(view, whole)
         reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
