@@ -6,6 +6,7 @@ whether it is compressed, what stays, and that this never stops.
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,10 @@ def test_s0_3_a_growing_chat_is_archived_whenever_a_threshold_is_reached(
             spoken = in_view - bool(acted)
             is_apart = not acted or len(history) - acted[-1] >= SPACING
             acts = is_due and spoken > KEPT and is_apart
+            if acts and not report.stages:
+                assert not acted, "it stopped"
+                assert spoken <= KEPT + SPACING // 2, "the first archive waits for a few messages that are worth it"
+                acts = False
             assert bool(report.stages) is acts, f"at {len(history)} messages: {report.reason}"
             if report.stages:
                 acted.append(len(history))
@@ -103,6 +108,99 @@ def test_s0_3_having_nothing_to_archive_is_neither_an_attempt_nor_reported_as_on
     row = manager.ledger.read_session("s1")
     assert row is not None
     assert "brake" not in row.settings
+
+
+STARTS = {
+    "greetings": ("hi", "Hello! How can I help?", "just saying hello", "Nice to meet you."),
+    "问候": ("你好", "你好！有什么可以帮您？", "随便聊聊", "好的，您说。"),
+    "symbols": ("👍", "🙂", "...", "?!"),
+    "thanks": ("谢谢", "不客气", "嗯嗯", "好的"),
+    "numbers": ("1", "2", "3", "4"),
+    "code": ("```py\nx = 1\n```", "```py\nx = 2\n```", "ok", "fine"),
+    "a link": ("https://example.com/a", "I see the page.", "and https://example.com/b", "That one too."),
+    "one word, again": ("continue", "done", "continue", "done"),
+    "a long question": ("What should I plant in a bed with little sun? " * 8, "Ferns. " * 40, "Thanks", "Welcome."),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(("size", "language"), [("long", "en"), ("mixed", "zh"), ("short", "zh")])
+def test_s0_4_the_first_archive_says_something_and_makes_the_context_smaller(
+    tmp_path: Path, start: str, size: str, language: str
+) -> None:
+    with ContextCompressionManager(DOCUMENT, tmp_path) as manager:
+        for history in grow(size, language, 130):
+            for message, words in zip(history, STARTS[start], strict=False):
+                message["content"] = words
+            prepared = manager.prepare_context_sync("s1", history)
+            report = prepared.report
+            assert report is not None
+            assert report.tokens_after <= report.tokens_before
+            if report.stages:
+                break
+        page = next((tmp_path / "memory").glob("*.md")).read_text(encoding="utf-8")
+    assert len(history) <= ROUNDS + 1
+    assert report.tokens_after < report.tokens_before
+    assert prepared.summary
+    assert re.search(r"\w", prepared.summary)
+    assert prepared.summary.splitlines()[0] in page
+    assert prepared.summary in prepared.messages[0]["content"]  # type: ignore[index]
+
+
+ORDERS = {
+    "zh": (
+        "记住：1202 房间的老人有心脏病，这条千万别忘。",
+        "这次的总预算是 8000 元，不能超。",
+        "所有价格都用人民币报。",
+        "我对花生过敏。",
+    ),
+    "en": (
+        "Remember: the guest in room 1202 has a heart condition, never forget this.",
+        "The total budget is 8,000 EUR, do not exceed it.",
+        "Always quote prices in EUR.",
+        "From now on answer in short sentences, no tables.",
+    ),
+}
+ERRANDS = {
+    "zh": ("请看一下{topic}，编号 {at}，不急。", "{topic}已经处理，编号 {at}，结果正常，已通知值班同事，请放心。"),
+    "en": ("Please look into {topic}, number {at}, soon.", "Done: {topic} is handled, number {at}. I told everyone."),
+}
+TOPICS = {
+    "zh": ("今天的早餐", "下午的讲座", "电梯维修", "花园的玫瑰", "三楼的空调", "周末的电影", "洗衣房的排班"),
+    "en": ("the breakfast", "the lecture", "the lift", "the roses", "the heating", "the film", "the laundry"),
+}
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_s0_6_standing_orders_stay_in_the_summary_while_the_chat_goes_on(tmp_path: Path, language: str) -> None:
+    orders = dict(zip((4, 10, 16, 22), ORDERS[language], strict=True))
+    history: list[dict[str, str]] = []
+    folds = 0
+    with ContextCompressionManager(DOCUMENT, tmp_path) as manager:
+        for at in range(300):
+            words = ERRANDS[language][at % 2].format(topic=TOPICS[language][at // 2 % 7], at=100 + at * 7 % 900)
+            history.append({"role": ("user", "assistant")[at % 2], "content": orders.get(at, words * (1 + at % 3))})
+            if at % 2:
+                continue
+            prepared = manager.prepare_context_sync("s1", history)
+            assert prepared.report is not None
+            folds += bool(prepared.report.stages)
+            if folds:
+                assert prepared.summary is not None
+                assert [order for order in ORDERS[language] if order not in prepared.summary] == []
+    assert folds >= 4
+
+
+def test_s0_1_the_chat_lists_the_three_settings_of_the_document_s_file_first(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "x-agent.yaml").write_text(X_AGENT)
+    with ScriptedProvider("fine") as provider:
+        ran = Shell(tmp_path).refold("chat", "-m", "gpt-4o", "--base-url", provider.openai_url, stdin=b"/config\n")
+    named = re.findall(r"^\W*(\w+)\s+(?:100|4000|50)\b", ran.text, re.M)
+    listed = re.findall(r"^\W*([a-z]+[_A-Z]\w+) ", ran.text, re.M)
+    assert named == ["threshold_rounds", "threshold_tokens", "retention_count"]
+    assert listed[:4] == [*named, "maxTurns"]
 
 
 def test_s0_3_a_request_that_is_sent_again_does_not_archive_again(tmp_path: Path) -> None:
@@ -274,7 +372,7 @@ def test_s0_3_a_chat_with_the_document_s_file_is_archived_for_ever(tmp_path: Pat
     assert len(sent) == 155
     summaries = [next((one for one in messages if str(one["content"]).startswith(OPENING)), None) for messages in sent]
     first = next(at for at, summary in enumerate(summaries) if summary is not None)
-    assert first == (50 if size == "short" else 25), "at 101 messages, or at 51 with 4,000 tokens, tools included"
+    assert first == (50 if size == "short" else 27), "at 101 messages, or after 51 with 4,000 tokens, tools included"
     assert all(summary is not None and summary["role"] == "system" for summary in summaries[first:])
     # The chat's own system prompt comes first; it is not a message of the conversation.
     spoken = [sum(one["role"] != "system" for one in messages) for messages in sent]

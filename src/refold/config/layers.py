@@ -46,6 +46,19 @@ PRESETS: dict[str, str] = {
 }
 # The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
 ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")
+# The settings that each document names, in its order.
+DOCUMENT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "archive": ARCHIVE_FIELDS,
+    "offload": (
+        *("context_threshold", "compact_trigger_threshold", "compact_target_tokens", "compact_preserve_count"),
+        *("compact_model", "compact_retry_count"),
+    ),
+    "hybrid": ("context_compression_enabled", "context_compression_threshold", "keep_last"),
+    "turns": (
+        *("context_window_tokens", "compact_trigger", "compact_target", "keep_last_turns"),
+        "max_compaction_attempts",
+    ),
+}
 ARCHIVE_FILE = "x-agent.yaml"
 # Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
 _NEUTRAL = frozenset(

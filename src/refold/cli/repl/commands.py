@@ -32,6 +32,7 @@ from refold.cli.words import (
     shorten_tokens,
     tr,
 )
+from refold.config.layers import DOCUMENT_FIELDS
 from refold.config.values import explain as explain_settings
 from refold.config.values import find_row
 from refold.errors import RefoldError
@@ -210,10 +211,12 @@ def run_config(chat: ChatSession, screen: Screen, argument: str) -> None:
     table = make_table("setting", "value", "means", wide=("means",), wraps=True)
     rows = {row.name: row for row in explain_settings(chat.manager.config)}
     begins = find_row(rows, "trigger_ratio")
-    for name, row in ({name: rows[ours] for name, ours in SETTINGS.items()} | {begins.name: begins}).items():
+    named = {name: rows[name] for name in DOCUMENT_FIELDS.get(chat.manager.config.preset_name, ())}
+    named |= {name: rows[ours] for name, ours in SETTINGS.items()} | {begins.name: begins}
+    for name, row in named.items():
         table.add_row(name, format_row(row), tr(row.means))
     screen.show(table)
-    screen.note("change one with /config name=value; 'refold config explain --all' lists every setting")
+    screen.note("change maxTurns and what follows with /config name=value; 'refold config explain --all' lists all")
 
 
 def _read_value(text: str) -> object:

@@ -72,7 +72,7 @@ SMALL_CHARS = 1_200
 HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
-SHORT_LINES_MAX = 5
+SHORT_LINES_MAX, STANDING_LINES_MAX = 5, 20
 SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
@@ -304,7 +304,7 @@ def _write_bounded(
         told = [line for line in tell_story(span) if task is None or line.who != "U" or int(line.at) != task.at]
         chosen = choose_lines(steer_lines(told, wish), options.tokens_max, count)
         room = int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most
-        body = _write_short(chosen, room - len(task.written) - 1 if task else room)
+        body = _write_short(chosen, span, room - len(task.written) - 1 if task else room)
         body = f"{task.written}\n{body}".strip() if task else body
         if not body and not values:
             body = _write_truncated(span, options, most, len, seen=seen)
@@ -345,7 +345,7 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
         task = _quote_task(span, options, room, count, seen=seen)
         rest = [line for line in lines if line.who != "U" or int(line.at) != task.at] if task else lines
         left = room - count(f"{task.written}\n") if task else room
-        body = _write_short(choose_lines(rest, left, count), options.chars_max)
+        body = _write_short(choose_lines(rest, left, count), span, options.chars_max)
         return f"{task.written}\n{body}".strip() if task else body
     layout: Layout = "sections" if options.style == "sections" else "note"
     room -= HEADING_TOKENS * 3
@@ -435,15 +435,21 @@ def _choose_asked(span: Span, tokens_max: int, count: Count, seen: str) -> list[
     return chosen
 
 
-def _write_short(chosen: Sequence[Line], chars_max: int) -> str:
-    """Write the few best lines without headings, within a limit of characters: whole lines, else whole sentences."""
-    best = sorted(chosen, key=lambda one: -one.worth)
+def _write_short(chosen: Sequence[Line], span: Span, chars_max: int) -> str:
+    """Write the few best lines without headings, within a limit of characters: whole lines, else whole sentences.
+
+    What a person wants from now on comes first and does not count as one of the few.
+    """
+    facts = {fact.text for fact in span.facts if fact.kind in ("preference", "key")}
+    standing = {id(line) for line in chosen if line.topic == "rule" or (line.who == "U" and line.text in facts)}
+    best = sorted(chosen, key=lambda one: (id(one) not in standing, -one.worth))
+    most = SHORT_LINES_MAX + min(len(standing), STANDING_LINES_MAX)
     room = chars_max or sum(len(line.written) + 1 for line in best)
     kept: list[tuple[float, str]] = []
     for line in best:
         text = shorten_words(line.written, max(0, room))
         is_whole = text == line.written or text.endswith(SENTENCE_ENDS)
-        if text and is_whole and len(kept) < SHORT_LINES_MAX:
+        if text and is_whole and len(kept) < most:
             kept.append((line.at, text))
             room -= len(text) + 1
     if not kept and best:
