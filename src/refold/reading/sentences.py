@@ -48,6 +48,7 @@ _LINE_SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
     ("item", _ITEM),
     ("quote", _QUOTE),
 )
+_BLANK = lazy_regex(r"\s*+")
 _ALPHANUMERIC = lazy_regex(r"[^\W_]")
 _ABBREVIATIONS = frozenset(
     re.findall(
@@ -102,14 +103,19 @@ class _LineRun(NamedTuple):
     stop: int
 
 
-def split_sentences(text: str, start: int = 0, stop: int | None = None) -> list[PlacedSentence]:
-    """Return the sentences of a text, or of ``text[start:stop]``, in order."""
+def split_sentences(
+    text: str, start: int = 0, stop: int | None = None, *, with_blocks: bool = True
+) -> list[PlacedSentence]:
+    """Return the sentences of a text, or of ``text[start:stop]``, in order.
+
+    Without blocks, every line of a list and every piece of code or table is a sentence by itself, and nothing else.
+    """
     pieces = list(_join_wrapped(text, _split_pieces(text, start, len(text) if stop is None else stop)))
     found: list[PlacedSentence] = []
     headings = _Headings()
     run_stop, run_lead = -1, ""
     for at, piece in enumerate(pieces):
-        before = found[-1] if found and not found[-1].block else None
+        before = found[-1] if with_blocks and found and not found[-1].block else None
         headings.pass_piece(piece, text)
         if piece.shape in ("code", "table"):
             block = text[piece.start : piece.stop]
@@ -289,6 +295,14 @@ def _is_full_stop(text: str, start: int, at: int, end: int) -> bool:
         # "J. Smith" goes on, "plan B. Next" does not.
         return len(words) > 1 and words[-2].lower() in _LETTERED
     return not (word.isdigit() and at - start <= 3)
+
+
+def find_ends(text: str, start: int, stop: int) -> Iterator[int]:
+    """Yield where sentences end between two places of a text, whatever its lines are, blanks after them included."""
+    for match in _END.finditer(text, start, stop):
+        if match[0][0] != "`" and (match[0][0] != "." or _is_full_stop(text, start, match.start(), match.end())):
+            blank = _BLANK.match(text, match.end(), stop)
+            yield blank.end() if blank else match.end()
 
 
 @dataclass(frozen=True, slots=True)

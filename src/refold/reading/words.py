@@ -189,7 +189,7 @@ def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tupl
         # A question that the assistant asks itself is a doubt.
         is_asked = "question" in kinds or _ASKS_OPENLY.search(sentence.text) is not None
         return ("question" if is_asked else "guess"), retracts
-    if "question" in kinds and "guess" not in kinds and not kinds & {"done", "cause"}:
+    if "question" in kinds and not kinds & {"guess", "done"}:
         return "question", retracts
     if "polite" in kinds:
         return "remark", retracts

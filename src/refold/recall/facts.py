@@ -14,12 +14,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from refold.conversation.view import Fact, FactKind
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
+from refold.reading.sentences import split_sentences
 from refold.recall.originals import read_original
 from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem
 from refold.stages.extract.facts import find_facts
@@ -142,7 +144,7 @@ HELD_SHARE = 0.6
 # In a long sentence "now" is a word like any other.
 _PLAIN_CHARS_MAX = 110
 _SPOKEN_BY = ("user", "assistant")
-_SENTENCE_ENDS = lazy_regex(r"(?<=[.!?;:])\s+|(?<=[。！？；：])|\n+")
+_COLON = lazy_regex(r":\s+|：")
 _SENTENCES_MAX = 40
 _CHANGE = lazy_regex(
     r"\b(?:actually|now|no longer|not any ?more|instead|from now on|chang(?:e|ed|es|ing)|mov(?:e|ed|es|ing)|"
@@ -195,10 +197,12 @@ def _find_statement(place: int, one: Recalled, words: frozenset[str]) -> _Statem
     if one.role not in _SPOKEN_BY:
         return None
     best: _Statement | None = None
-    for sentence in _SENTENCE_ENDS.split(one.text)[:_SENTENCES_MAX]:
-        held = words.intersection(find_words(sentence))
+    # The statement proper follows a colon: "I thought again: …".
+    spoken = (piece for sentence in split_sentences(one.text) for piece in _COLON.split(sentence.text))
+    for piece in islice(spoken, _SENTENCES_MAX):
+        held = words.intersection(find_words(piece))
         if len(held) >= max(HELD_SHARE * len(words), len(best.held) if best else 0):
-            best = _Statement(place, sentence.strip(), held)
+            best = _Statement(place, piece, held)
     return best
 
 

@@ -14,6 +14,7 @@ from refold.conversation import because
 from refold.conversation.message import mark
 from refold.conversation.reason import Reason, detect_language
 from refold.patterns import lazy_regex
+from refold.reading.sentences import split_sentences
 from refold.recall.options import InjectMode
 from refold.recall.originals import is_question
 from refold.recall.search import Recalled
@@ -60,7 +61,6 @@ _REQUEST = lazy_regex(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
 # "What do you like about it?" asks the other one; "what did you find in it?" asks for what was said.
 _ABOUT_YOU = lazy_regex(r"\byou(?:r|rs)?\b", re.I)
 _YOU_DID = lazy_regex(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|made|wrote|gave|ran|set|\w+ed)\b", re.I)
-_SENTENCES = lazy_regex(r"[^.!?。！？\n]+(?:[.!?。！？]+(?!\s|$)[^.!?。！？\n]+)*[.!?。！？]*")
 _ASKS = lazy_regex(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
 # Times, amounts and small numbers are everywhere; a value with letters, or a long one, is a name.
 _TELLING = lazy_regex(r"[^\W\d]|\d{5}")
@@ -133,7 +133,7 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
 
 def _asks_for_record(newest: str) -> bool:
     """Return whether the last question is specific, and asks for what was said rather than for an action or opinion."""
-    asked = next((one for one in reversed(_SENTENCES.findall(newest)) if one.strip()), "")
+    asked = next((one.text for one in reversed(split_sentences(newest))), "")
     if _REQUEST.search(newest) and not _ASKS.search(newest):
         return False
     if _ABOUT_YOU.search(asked) and not _YOU_DID.search(asked):

@@ -30,6 +30,7 @@ from refold.ledger.codec import load_json
 from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
+from refold.reading.sentences import find_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,6 @@ PASSAGE_WEIGHT_MAX = 900
 _WIDE_WEIGHT = 3
 _WIDE = lazy_regex(r"[\u0e00-\u0e7f\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 _LINE = lazy_regex(r"\n+")
-_SENTENCE = lazy_regex(r"[.!?;][\"'”’)]?\s+|[。！？；][”’」』）\"]?")
 _CLAUSE = lazy_regex(r"[\s,，、：|]+|[)}\]]+")
 _JOINT = lazy_regex(r"\W")
 _WORD_SIGN = lazy_regex(r"\w")
@@ -103,7 +103,7 @@ def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[
 
 def find_starts(text: str) -> list[int]:
     """Return the offsets at which the lines and sentences of a text begin, in order, from 0."""
-    found = {0, *(one.end() for one in _LINE.finditer(text)), *(one.end() for one in _SENTENCE.finditer(text))}
+    found = {0, *(one.end() for one in _LINE.finditer(text)), *find_ends(text, 0, len(text))}
     return sorted(found - {len(text)}) or [0]
 
 
@@ -141,11 +141,11 @@ def _measure_room(text: str, start: int, weight_max: int) -> int:
 def _find_stop(text: str, start: int, room: int) -> int:
     """Return where a passage that begins at ``start`` ends: the best border at about ``room`` characters."""
     low, high = start + room // 3, start + room
-    for pattern in (_LINE, _SENTENCE):
-        if last := _find_last(pattern, text, low, high):
-            return last
-    ends = (pattern.search(text, high - 1, high + room // 2) for pattern in (_LINE, _SENTENCE))
-    if nearest := min((end.end() for end in ends if end), default=None):
+    if last := _find_last(_LINE, text, low, high) or max(find_ends(text, low, high), default=None):
+        return last
+    later = _LINE.search(text, high - 1, high + room // 2)
+    ends = (later.end() if later else None, next(find_ends(text, high - 1, high + room // 2), None))
+    if nearest := min((end for end in ends if end), default=None):
         return nearest
     for pattern in (_CLAUSE, _JOINT):
         if last := _find_last(pattern, text, low, high):

@@ -17,7 +17,7 @@ from refold.conversation import because
 from refold.conversation.message import mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.view import Edit, Item, View
-from refold.stages.extract.words import split_sentences
+from refold.reading.sentences import split_sentences
 from refold.stages.gist import describe_size
 from refold.stages.stage import Goal, When, check_options, replace_part, seen_part, take_until_met
 
@@ -130,8 +130,9 @@ def _split_words(folded: str) -> frozenset[str]:
 def _describe(older: _Plain, newer: _Plain, language: Language) -> str:
     here, there = (mark(message_handle(one.item.message, 0)) for one in (older, newer))
     size = describe_size(older.text, language)
-    known = {" ".join(sentence.casefold().split()) for sentence in split_sentences(newer.text)}
-    own = [line for line in split_sentences(older.text) if " ".join(line.casefold().split()) not in known]
+    known = {" ".join(one.text.casefold().split()) for one in split_sentences(newer.text, with_blocks=False)}
+    sentences = (one.text for one in split_sentences(older.text, with_blocks=False))
+    own = [sentence for sentence in sentences if " ".join(sentence.casefold().split()) not in known]
     if language == "zh":
         head = f"[与较新的消息 {there} 意思相同" + ("，除了以下句子" if own else "") + f"；{size} {here}]"
     else:

@@ -15,6 +15,7 @@ from refold.conversation.message import mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.view import Edit, View
 from refold.patterns import lazy_regex
+from refold.reading.sentences import find_ends
 from refold.stages.stage import count_part, replace_part, seen_part
 
 # The message that states the work may take this share of the room beside the system prompt.
@@ -29,7 +30,6 @@ _STAGE = "clamp"
 
 _FENCE = lazy_regex(r"^ {0,3}(```+|~~~+)[^\n]*$", 8)  # re.MULTILINE
 _BREAK = lazy_regex(r"\n[ \t]*\n")
-_SENTENCE_END = lazy_regex(r"[.!?。！？]\s|\n")
 _FINISH = lazy_regex(
     r"\b(?:submit|submission|finish(?:ed|es)?|when (?:you are|you're|you have|you've|done|completed?|everything|all)"
     r"|once (?:you are|you're|you have|you've|done|complete)|final (?:answer|output|step)|deliver(?:able)?s?"
@@ -104,10 +104,12 @@ def _cut_block(text: str, block: _Block, share: float, *, from_end: bool) -> _Bl
         return block
     chars = int((block.stop - block.start) * share)
     if from_end:
-        found = _SENTENCE_END.search(text, block.stop - chars, block.stop)
-        return _Block(found.end() if found else block.stop - chars, block.stop)
-    ends = [found.end() for found in _SENTENCE_END.finditer(text, block.start, block.start + chars)]
-    return _Block(block.start, ends[-1] if ends else block.start + chars)
+        start = block.stop - chars
+        ends = (text.find("\n", start, block.stop) + 1, next(find_ends(text, start, block.stop), 0))
+        return _Block(min((end for end in ends if end), default=start), block.stop)
+    stop = block.start + chars
+    last = max(text.rfind("\n", block.start, stop) + 1, *find_ends(text, block.start, stop), 0)
+    return _Block(block.start, last or stop)
 
 
 def _rank_commands(text: str, blocks: list[_Block]) -> list[int]:

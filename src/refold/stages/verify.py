@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
+from refold.reading.sentences import split_sentences
 from refold.stages.extract.layout import Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
@@ -23,7 +24,6 @@ from refold.stages.ground import Ground, find_claims
 from refold.stages.voices import HEADING, Voices
 
 _BLANK_LINES = lazy_regex(r"\n{3,}")
-_BORDER = lazy_regex(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
 _LEAD = lazy_regex(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
 _ORDER = lazy_regex(
     r"\b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,40}\b(?:previous|prior|above|all|everything|instructions?|rules?|"
@@ -78,7 +78,7 @@ def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
         wrong = find_wrong(line, ground)
         return ("", [wrong], 1) if wrong else (line.rstrip(), [], 0)
     lead, body = _LEAD.match(line).groups()  # type: ignore[union-attr]
-    sentences = [piece for piece in _BORDER.split(body) if piece.strip()]
+    sentences = [one.text for one in split_sentences(body)]
     judged = [(sentence, find_wrong(sentence, ground)) for sentence in sentences]
     kept = [sentence for sentence, wrong in judged if wrong is None]
     gone = [wrong for _, wrong in judged if wrong is not None]

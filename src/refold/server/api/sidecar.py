@@ -27,6 +27,7 @@ from refold.llm.redact import redact_text
 from refold.llm.summariser import is_plugin
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
+from refold.reading.sentences import shorten_text
 from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.auth import PREFIX, StorageFull, make_id
 from refold.server.fallback import WorkerFailed, make_job
@@ -34,7 +35,6 @@ from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.request import find_bearer, find_header
 from refold.server.session_lookup import check_name
 from refold.server.wires import CHAT, Side
-from refold.stages.extract.words import shorten_words
 from refold.stages.prompts import PROMPT_CHARS_MAX, Demands, write_demands, write_record
 from refold.stages.summarise import clean_words
 
@@ -214,7 +214,7 @@ def _compress_chat(body: bytes, request: Request, access: Access) -> Json:
     answer = asyncio.run(_ask(endpoint, *write_prompt(wish.messages, custom)))
     # The caller adds the opening itself, and a custom prompt sets its own length.
     words = clean_words(answer, OPENING)
-    return Json({"summary": words if custom else shorten_words(words, SUMMARY_CHARS_MAX)})
+    return Json({"summary": words if custom else shorten_text(words, SUMMARY_CHARS_MAX, tail_share=0).head})
 
 
 def write_prompt(messages: list[dict[str, Any]], custom: str = "") -> tuple[str, str]:
