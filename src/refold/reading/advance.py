@@ -85,6 +85,8 @@ _REASON = re.compile(
     r"\b(?:because|since|so that|instead of|rather than|to avoid|otherwise|as it|due to)\b|因为|由于|以免|而不是|避免",
     re.IGNORECASE,
 )
+_POINTS = re.compile(r"\b(?:that|this|it|those|them)\b|[这那]", re.IGNORECASE)
+_POINTING_CHARS = 80
 _DONE_STATUS = re.compile(r"complete|done|cancel|skip|\[?x\]?$|✓|✔|✅|完成|取消", re.IGNORECASE)
 
 
@@ -116,7 +118,8 @@ def _take_message(draft: StateDraft, message: Message, events: Sequence[ReadEven
         _hear_person(draft, message, events, words)
     statements = [event for event in events if isinstance(event, Statement)]
     if draft.is_talk and statements:
-        _hear_talk(draft, statements, _take_question(draft))
+        asks = [item.quote for item in draft.open if item.kind == "ask"]
+        _hear_talk(draft, statements, _take_question(draft) or (asks[-1] if asks else None))
         statements = []
     answered = _find_answered(draft)
     has_call = any(isinstance(event, Action) for event in events)
@@ -154,7 +157,7 @@ def _hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent
     draft.pending.clear()  # The person has taken over: the results of interrupted calls will not come.
     asked = _take_question(draft)
     text = _person_text(message, events)
-    draft.heard = draft.quote(words[0], text)
+    draft.heard = draft.quote(words[0], text, ASK_CHARS)
     if draft.is_talk:
         _hear_talk(draft, words, asked)
         return
@@ -268,7 +271,8 @@ def _note_rule(draft: StateDraft, quote: Quote) -> None:
             kept.append(rule)
         elif rule.quote.text != quote.text:
             draft.strike(rule.quote, quote)
-    draft.rules = [*kept, StandingRule(quote=quote)]
+    about = draft.proposal if _POINTS.search(quote.text) and len(quote.text) <= _POINTING_CHARS else None
+    draft.rules = [*kept, StandingRule(quote=quote, about=about)]
 
 
 def _strike_corrected(draft: StateDraft, quote: Quote) -> None:
@@ -287,13 +291,10 @@ def _strike_corrected(draft: StateDraft, quote: Quote) -> None:
 
 
 def _adopt_ask(draft: StateDraft) -> None:
-    """Make the open question the task once the assistant works on it with tools."""
-    if draft.task is not None:
-        return
-    asked = [item for item in draft.open if item.kind == "ask"]
-    if asked:
-        draft.task = TaskText(quote=asked[-1].quote)
-        draft.open.remove(asked[-1])
+    """Make what the person said last the task, once the assistant works on it with tools."""
+    if draft.task is None and draft.heard is not None:
+        draft.task = TaskText(quote=draft.heard)
+        draft.open = [item for item in draft.open if item.quote.position != draft.heard.position]
 
 
 # The assistant's words
@@ -336,7 +337,11 @@ def _end_message(draft: StateDraft, statements: list[Statement], *, has_call: bo
     _thin_beliefs(draft)
     questions = [event for event in statements if event.kind == "question"]
     words = questions[-1] if questions else statements[-1]
-    draft.proposal = draft.quote(words, _join_block(words.text, words.block))
+    text = words.text
+    before = statements[statements.index(words) - 1] if words is not statements[0] else None
+    if before is not None and before.part == words.part and len(text) <= _POINTING_CHARS:
+        text = f"{before.text} {text}"  # "Shall I?" says nothing alone.
+    draft.proposal = draft.quote(words, _join_block(text, words.block))
     if not has_call and not questions:
         _drop_open(draft, "ask")
 

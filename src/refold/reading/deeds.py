@@ -24,7 +24,9 @@ _TARGETS_MAX = 12
 _FIELDS_MAX = 12
 _FAILING_MAX = 20
 _EDITS_MAX = 4
-_DELETES_LINES = re.compile(r"\bsed\s+-i\S*\s+(?:-e\s+)?['\"]/([^/\n]{2,80})/d['\"]")
+_PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|tsx|sh|rb|go|pl|php|java|rs|c|cpp|sql|lua|r)$", re.IGNORECASE)
+_DELETES_TEXT = re.compile(r"\bsed\s+-i\S*\s+(?:-e\s+)?['\"]/([^/\n]{2,80})/d['\"]")
+_DELETES_LINES = re.compile(r"\bsed\s+-i\S*\s+(?:-e\s+)?['\"]?(\d{1,7})(?:,(\d{1,7}))?d\b")
 _SCRATCH = re.compile(
     r"(?:^|/)(?:te?mp|scratch)/|(?:^|/)(?:\.?(?:repro|debug|tmp|temp|scratch|verify|check|demo|try|modify|patch|fix|apply"
     r"|update|inspect|run|test_(?:fix|repro|issue|bug|script))[\w-]*\.(?:py|js|ts|sh|rb|go|java|c|sql|txt|md|json|svg|png))$",
@@ -90,7 +92,7 @@ def _settle(draft: StateDraft, call: PendingCall, outcome: CallOutcome) -> None:
                 targets=action.targets[:_TARGETS_MAX],
                 quote=call.quote,
                 status=outcome.status,
-                receipt=outcome.fields[:_FIELDS_MAX],
+                receipt=tuple(pair for pair in outcome.fields if pair[0] != "exit_code")[:_FIELDS_MAX],
                 result=result,
             )
         )
@@ -100,7 +102,7 @@ def _find_own_scripts(draft: StateDraft, action: Action) -> list[FileState]:
     """Return the files that the work created and a command runs."""
     if action.verb not in ("run", "test"):
         return []
-    own = [file for file in draft.files if file.kind == "created"]
+    own = [file for file in draft.files if file.kind == "created" and _PROGRAM.search(file.path)]
     return [file for file in own if any(same_path(file.path, name) for name in action.targets)]
 
 
@@ -199,19 +201,31 @@ def _join_edits(earlier: FileState | None, change: FileChange, quote: Quote) -> 
         known: list[FileEdit] = []
     else:
         known = [*earlier.edits] if earlier is not None and earlier.kind != "reverted" else []
-    if (found := _DELETES_LINES.search(quote.text)) is not None and not change.added:
-        known = [edit for edit in known if not _is_deleted(edit, found[1])]
     old, new = _drop_common(change.removed, change.added)
     if not old.strip() and not new.strip():
-        return tuple(known)
+        left = [edit for edit in known if not _is_deleted(edit, quote.text)]
+        # The text of this change is not known: its command stands for it.
+        unknown = [FileEdit(removed="", added="", quote=quote)] if len(left) == len(known) and known else []
+        return (*left, *unknown)[-_EDITS_MAX:]
     if known and (known[-1].removed, known[-1].added) == (new, old):
         return tuple(known[:-1])
+    if (joined := _rewrite_edit(known, old.strip(), new.strip())) is not None:
+        return joined
     if change.removed.strip():
         known = [edit for edit in known if not edit.added.strip() or edit.added.strip() not in change.removed]
     removed, removed_cut = cut_lines(old)
     added, added_cut = cut_lines(new)
     edit = FileEdit(removed=removed, added=added, quote=quote, lines_cut=removed_cut + added_cut)
     return (*known, edit)[-_EDITS_MAX:]
+
+
+def _rewrite_edit(edits: list[FileEdit], old: str, new: str) -> tuple[FileEdit, ...] | None:
+    """Return the edits with a change made inside the text that one of them added; None if none has that text."""
+    for at in range(len(edits) - 1, -1, -1):
+        edit = edits[at]
+        if old and not edit.lines_cut and old != edit.added.strip() and old in edit.added:
+            return (*edits[:at], replace(edit, added=edit.added.replace(old, new)), *edits[at + 1 :])
+    return None
 
 
 def _drop_common(removed: str, added: str) -> tuple[str, str]:
@@ -226,10 +240,14 @@ def _drop_common(removed: str, added: str) -> tuple[str, str]:
     return "\n".join(old[start : len(old) - stop]), "\n".join(new[start : len(new) - stop])
 
 
-def _is_deleted(edit: FileEdit, pattern: str) -> bool:
-    """Return whether ``sed '/pattern/d'`` deletes every line of an edit; patterns count as plain text."""
+def _is_deleted(edit: FileEdit, command: str) -> bool:
+    """Return whether ``sed`` deletes what an edit added: by a text that all its lines have, or just as many lines."""
     lines = [line for line in edit.added.splitlines() if line.strip()]
-    return bool(lines) and all(pattern in line for line in lines)
+    if (found := _DELETES_TEXT.search(command)) is not None:
+        return bool(lines) and all(found[1] in line for line in lines)
+    if (found := _DELETES_LINES.search(command)) is None or edit.removed or not lines:
+        return False
+    return int(found[2] or found[1]) - int(found[1]) + 1 == len(edit.added.splitlines())
 
 
 def _net_kind(earlier: FileState | None, kind: ChangeKind) -> ChangeKind:

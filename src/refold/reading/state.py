@@ -51,16 +51,20 @@ class TaskText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingRule:
-    """A person's rule that is in force. A newer rule on the same matter has struck the older one."""
+    """A person's rule that is in force. A newer rule on the same matter has struck the older one.
+
+    ``about`` are the assistant's words that a short rule points at ("never do that again").
+    """
 
     quote: Quote
+    about: Quote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
     """Lines that a change removed from and added to a file, verbatim where they are short, else cut.
 
-    ``lines_cut`` counts the lines left out.
+    ``lines_cut`` counts the lines left out. If neither is known, the command in ``quote`` stands for the change.
     """
 
     removed: str
@@ -89,19 +93,24 @@ class FileState:
     writes: tuple[FileChange, ...] = ()
 
     @property
+    def last(self) -> FileEdit | None:
+        """The newest change whose text is known."""
+        return next((edit for edit in reversed(self.edits) if edit.removed or edit.added), None)
+
+    @property
     def removed(self) -> str:
-        """What the last change removed, as far as it is known."""
-        return self.edits[-1].removed if self.edits else ""
+        """What the last known change removed."""
+        return self.last.removed if self.last else ""
 
     @property
     def added(self) -> str:
-        """What the last change added, as far as it is known."""
-        return self.edits[-1].added if self.edits else ""
+        """What the last known change added."""
+        return self.last.added if self.last else ""
 
     @property
     def lines_cut(self) -> int:
-        """How many lines of the last change were left out."""
-        return self.edits[-1].lines_cut if self.edits else 0
+        """How many lines of the last known change were left out."""
+        return self.last.lines_cut if self.last else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

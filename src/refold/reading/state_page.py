@@ -12,7 +12,19 @@ from refold.conversation.message import mark
 from refold.conversation.reason import Language
 from refold.errors import Sentence
 from refold.reading.draft import cut_middle
-from refold.reading.state import Belief, CheckResult, FailedTry, FileState, FinalAct, OpenItem, Quote, Said, State
+from refold.reading.state import (
+    Belief,
+    CheckResult,
+    FailedTry,
+    FileEdit,
+    FileState,
+    FinalAct,
+    OpenItem,
+    Quote,
+    Said,
+    StandingRule,
+    State,
+)
 from refold.sentences import translate
 
 LINES_MAX = 8  # Entries of a section on the page, newest first; the rest is counted.
@@ -96,7 +108,7 @@ def list_sections(state: State, language: Language, most: int = LINES_MAX) -> li
     """Return the sections of the page that have an entry, with at most so many entries each, newest first."""
     said = {
         Sentence("Task"): _write_task(state, language),
-        Sentence("Rules in force"): (_line(rule.quote) for rule in reversed(state.rules)),
+        Sentence("Rules in force"): (_write_rule(rule) for rule in reversed(state.rules)),
         Sentence("Files"): _write_files(state, language),
         Sentence("Checks"): (_write_check(check, language) for check in reversed(state.checks)),
         Sentence("Done, cannot be undone"): (_write_act(act, language) for act in reversed(state.acts)),
@@ -159,14 +171,15 @@ def _write_file(file: FileState, language: Language) -> StateLine:
         notes.append(_say(Sentence("{count} changes", count=file.times), language))
     listed = f" ({', '.join(notes)})" if notes else ""
     text = f"{_name(file.kind, language)} {file.path}{listed}"
-    lines = [
-        f"{sign} {line}"
-        for edit in (file.edits if file.kind == "edited" else ())
-        for sign, text in (("-", edit.removed), ("+", edit.added))
-        for line in text.splitlines()
-        if line.strip()
-    ]
+    lines = [line for edit in file.edits for line in _write_edit(edit)] if file.kind == "edited" else []
     return StateLine(text, file.quote.handle, _cut_below(lines, _CHANGE_LINES, language))
+
+
+def _write_edit(edit: FileEdit) -> Iterator[str]:
+    if not edit.removed and not edit.added:
+        yield f"$ {_flat(edit.quote.text, _ABOUT_CHARS)}"
+    for sign, text in (("-", edit.removed), ("+", edit.added)):
+        yield from (f"{sign} {line}" for line in text.splitlines() if line.strip())
 
 
 def _write_check(check: CheckResult, language: Language) -> StateLine:
@@ -221,6 +234,11 @@ def _write_values(state: State) -> Iterator[StateLine]:
     return (
         StateLine(f"{value.owner}: {value.text}", value.quote.handle) for value in reversed(state.values) if value.owner
     )
+
+
+def _write_rule(rule: StandingRule) -> StateLine:
+    about = f" ← {_flat(rule.about.text, _ABOUT_CHARS)}" if rule.about else ""
+    return StateLine(f"{_flat(rule.quote.text)}{about}", rule.quote.handle)
 
 
 def _line(quote: Quote) -> StateLine:
