@@ -280,3 +280,10 @@ def test_the_sidecar_says_when_it_cannot_shrink(rig):
     answer = rig.http.post("/v1/compress", json=body)
     assert answer.status_code == 413
     assert answer.json()["error"]["kind"] == "BudgetTooSmall"
+
+
+def test_the_state_of_the_work_comes_with_its_page(folded):
+    found = get(folded, "/api/sessions/talk/state")
+    assert found["messages"] > 0
+    assert found["page"].strip()
+    assert "pending" not in found

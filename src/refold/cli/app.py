@@ -73,7 +73,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "trust", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
     "Fit and measure": ("compact", "count", "replay", "tune"),
-    "Look": ("sessions", "show", "log", "stats", "memory"),
+    "Look": ("sessions", "show", "state", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
     "Change": ("undo", "redo", "pin", "forget", "delete"),
     "Keep": ("export", "import", "verify"),

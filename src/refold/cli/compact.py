@@ -130,7 +130,7 @@ def _compact_file(
     use_language(config.language)
     document = read_document(file)
     note_broken(document.broken)
-    conversation = _take_one(find_conversations(document.value, document.place, form), document.place)
+    conversation = take_one(find_conversations(document.value, document.place, form), document.place)
     prepared = compress(
         conversation.messages,
         system=conversation.system,
@@ -165,7 +165,7 @@ def _compact_file(
         show_changes(console, report.stages, messages)
 
 
-def _take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversation:
+def take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversation:
     """Return a file's only conversation, or the main one if the others are its sub-agents; else raise FormatError."""
     main, first = found[0]
     if all(name.startswith(f"{main}/") for name, _ in found[1:]):

@@ -1,4 +1,4 @@
-"""Commands on one session: ``show``, ``undo`` and ``redo``, ``pin``, ``forget`` and ``delete``.
+"""Commands on one session: ``show``, ``state``, ``undo`` and ``redo``, ``pin``, ``forget`` and ``delete``.
 
 Only ``forget`` and ``delete`` erase anything, and both ask for confirmation.
 """
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import choose_session, need_session, open_workspace, show_empty
-from refold.cli.options import AsJson, SessionOption, SessionRequired, Workspace, Yes
-from refold.cli.output import make_console, make_table, say, write_json, write_line
-from refold.cli.words import clean_line, count_things, find_language, format_time, say_reason, tr
+from refold.cli.input import choose_session, need_session, open_workspace, read_document, show_empty
+from refold.cli.options import AsJson, Format, SessionOption, SessionRequired, Workspace, Yes
+from refold.cli.output import make_console, make_table, note_broken, say, write_json, write_line
+from refold.cli.words import clean_line, count_things, find_language, format_time, say_reason, strip_controls, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.ledger.records import SessionRow, StoredMessage
     from refold.manager import ContextCompressionManager
     from refold.manager.undo import Switched
+    from refold.reading.state import State
 
 _PINNED_CHARS = 80
 
@@ -50,6 +51,54 @@ def show(
             _show_edits(manager, name, as_json=as_json)
         else:
             _show_view(manager, name, as_json=as_json)
+
+
+@app.command(epilog=format_examples("refold state", "refold state SESSION", "refold state session.jsonl --json"))
+def state(
+    named: Annotated[
+        str | None, typer.Argument(metavar="SESSION|FILE", help="Session id, or a file; default: the newest session.")
+    ] = None,
+    session: SessionOption = None,
+    format: Format = None,  # noqa: A002 - the word users know
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show where the work stands: task, files, checks, what is open."""
+    from rich.text import Text
+
+    from refold.reading.state_page import describe_state, write_state
+
+    with open_workspace(workspace) as manager:
+        if named is not None and session is None and manager.ledger.read_session(named) is None:
+            found = _read_file_state(named, format, manager.config.observations)
+        else:
+            name = choose_session(manager.ledger, named or session)
+            if name is None:
+                show_empty(workspace, as_json=as_json)
+                return
+            found = manager.state(name)
+    if as_json:
+        write_json(describe_state(found))
+        return
+    console = make_console(err=False)
+    for line in strip_controls(write_state(found, find_language())).split("\n"):
+        is_entry = line.startswith((" ", "- "))
+        console.print(Text(line, style="" if is_entry else "bold"), soft_wrap=True)
+
+
+def _read_file_state(file: str, form: str | None, observations: str | None) -> State:
+    from refold.cli.compact import take_one
+    from refold.conversation.message import choose_observations
+    from refold.formats import parse_messages
+    from refold.readers.file import find_conversations
+    from refold.reading.advance import advance, make_reader
+    from refold.reading.state import State
+
+    document = read_document(file)
+    note_broken(document.broken)
+    conversation = take_one(find_conversations(document.value, document.place, form), document.place)
+    messages = parse_messages(conversation.format, conversation.messages)
+    return advance(State(), messages, make_reader(choose_observations(observations)))
 
 
 def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:

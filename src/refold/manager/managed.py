@@ -35,6 +35,7 @@ from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
+from refold.reading.state import State
 from refold.recall.search import Recalled
 
 if TYPE_CHECKING:
@@ -342,6 +343,12 @@ class ManagedSession:
         return self.manager.status(self.id)
 
     status_async = _in_thread(status)
+
+    def state(self) -> State:
+        """Return what is true now in the session: task, rules, files, checks, final acts, findings, what is open."""
+        return self.manager.state(self.id)
+
+    state_async = _in_thread(state)
 
     def _has_stored(self, reply: Mapping[str, Any]) -> bool:
         """Return whether an answer of chat completions is among the newest messages."""

@@ -38,11 +38,13 @@ from refold.manager.managed import ManagedSession
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned, read_window
+from refold.manager.state import SessionStates
 from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, gather_statistics
 from refold.manager.store import Keeper
 from refold.manager.undo import Forgotten, Switched
 from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync, PageWriting
 from refold.prepared import PreparedContext, hand_over
+from refold.reading.state import State
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
 from refold.recall.recall import Recall
@@ -107,6 +109,7 @@ class ContextCompressionManager:
             is_observation=is_observation,
         )
         self._background = Background(self._keeper, self._remember)
+        self._states = SessionStates()
 
     @property
     def ledger(self) -> Ledger:
@@ -301,6 +304,10 @@ class ContextCompressionManager:
         beside = Request(session_id, system=system_prompt or "", tools=tools, model=model)
         return describe_session(self._keeper, check_session(session_id), beside if is_given else None)
 
+    def state(self, session_id: str) -> State:
+        """Return what is true now in a session: task, rules, files, checks, final acts, findings, what is open."""
+        return self._states.read(self._keeper, check_session(session_id))
+
     def statistics(self, session_id: str | None = None) -> Statistics:
         """Return statistics of compressions, for one session or all of them."""
         return gather_statistics(self.ledger, session_id)
@@ -390,6 +397,7 @@ class ContextCompressionManager:
         self._background.cancel(check_session(session_id))
         self._page_queue.join()
         self._keeper.recall.forget(check_session(session_id), handle)
+        self._states.forget(session_id)
         forgotten = undo.forget(self._keeper, session_id, handle, self.md_sync)
         memory_notes.forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
@@ -399,6 +407,7 @@ class ContextCompressionManager:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id))
+        self._states.forget(session_id)
         is_gone = undo.delete(self._keeper, session_id)
         memory_notes.forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)

@@ -16,6 +16,7 @@ from refold.errors import FormatError
 from refold.ledger.codec import load_json
 from refold.llm.choose import converse_with
 from refold.manager.notices import describe_fields
+from refold.reading.state_page import describe_state, write_state
 from refold.server.api.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])
@@ -149,6 +150,14 @@ def list_summaries(name: Name, access: Asker, limit: Limit = 100) -> Json:
     """Return the summaries in force, oldest first."""
     found = access.manager.summaries(access.need(name).id, limit)
     return Json({"summaries": [asdict(one) for one in found]})
+
+
+@router.get("/{name:path}/state")
+def read_state(name: Name, access: Asker) -> Json:
+    """Return the state of the work in a session, and the page that a person reads, in the session's language."""
+    row = access.need(name)
+    state = access.manager.state(row.id)
+    return Json({**describe_state(state), "page": write_state(state, access.manager.find_language(row.id))})
 
 
 @router.get("/{name:path}/stats")
