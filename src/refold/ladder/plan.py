@@ -43,6 +43,8 @@ DOCUMENT_TOKENS = 3_000
 REST_SHARE, REST_TOKENS_MIN, REST_TOKENS_MAX, LINE_TOKENS = 8, 160, 4_000, 60
 # Large new content raises the target, up to this share of the room; so do documents of a person, up to half of it.
 RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
+# New documents, and new content that does not fit whole, fill at most this share: the next requests need room, too.
+GROWN_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +111,17 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
 
 
 def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generator[Ask, Reply, Climb]:
-    """Climb without touching what is held (L11); if the view does not fit that way, release it, down to *hard* only.
+    """Climb without touching what is held (L11); if the view does not fit that way, release it and leave room to grow.
 
     New content that leaves no room for anything else is shortened first: the records and the newest steps stay.
     """
     is_ruled = trigger.by_count or plan.budget.is_ruled
-    held = find_held(view, frozenset() if is_ruled else plan.unsent, trigger)
+    held = find_held(view, frozenset() if is_ruled else find_new(view, plan.unsent), trigger)
     start = _shorten_task(replace(view, held=held), plan, goal)
-    start = _join(start, _shorten_oversize(start.view, plan, goal))
+    cut = _shorten_oversize(start.view, plan, goal)
+    start = _join(start, cut)
     if not is_ruled:
-        goal = replace(goal, target=_raise_target(start, goal))
+        goal = replace(goal, target=_raise_target(start.view, goal, plan.unsent, is_cut=bool(cut.edits)))
     if not held:
         return _join(start, (yield from climb(start.view, goal, plan.stages, strict=plan.strict)))
     kept = tuple(stage for stage in plan.stages if stage.name != LAST_RESORT)
@@ -127,7 +130,8 @@ def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generat
     edits, stages = (*start.edits, *first.edits), (*start.stages, *first.stages)
     if first.view.tokens <= goal.hard:
         return Climb(released, edits, stages)
-    second = yield from climb(released, replace(goal, target=goal.hard), plan.stages, strict=plan.strict)
+    grown = replace(goal, target=max(goal.target, _fill(released, goal, GROWN_SHARE)))
+    second = yield from climb(released, grown, plan.stages, strict=plan.strict)
     return Climb(second.view, (*edits, *second.edits), (*stages, *second.stages))
 
 
@@ -165,11 +169,15 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     if clamp is None or fixed + least <= goal.hard or _find_largest(view) * 2 < hard:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
-    # One part is for the newest steps; another stays free, so that the next request does not break the prefix again.
-    free = part if goal.target < goal.hard else 0
-    room = min(rest, part + min(records, hard // 4)) + free
+    # A rest of this size stays as it is, and some room is left free: the prefix is kept, now and at the next requests.
+    stays, free = part + min(records, hard // 4), part
+    if part >= REST_TOKENS_MIN:
+        stays, free = max(hard // 4, stays), goal.hard - _fill(view, goal, GROWN_SHARE)
+    room = min(rest, stays) + (free if goal.target < goal.hard else 0)
     released = replace(view, held=frozenset())
-    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=part)
+    # Many results at once share the room.
+    least = min(part, max(REST_TOKENS_MIN, hard // (2 * len(view.protected))))
+    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=least)
     after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
     return Climb(replace(after, held=view.held), report.edits, (report,) if report.edits else ())
 
@@ -181,20 +189,40 @@ def _find_largest(view: View) -> int:
     return max([newest, *(view.items[at].tokens for at in view.protected)])
 
 
-def _raise_target(start: Climb, goal: Goal) -> int:
+def _raise_target(view: View, goal: Goal, unsent: frozenset[str], *, is_cut: bool) -> int:
     """Return the target, raised for large new content and documents, so that records and recent steps have room."""
-    view, lead = start.view, count_lead(start.view.items, start.view.fixed_tokens)
-    fixed, room = _count_untouchable(view), goal.hard - lead
-    if start.edits:
-        return max(goal.target, goal.hard - min(room // REST_SHARE, REST_TOKENS_MAX))
+    fixed, grown = _count_untouchable(view), _fill(view, goal, GROWN_SHARE)
+    if is_cut:
+        return max(goal.target, grown)
+    lead = count_lead(view.items, view.fixed_tokens)
     floor = min(view.tokens - fixed, (goal.target - lead) // 2)
-    wide = min(goal.target + count_documents(view), lead + int(room * DOCUMENTS_SHARE))
-    return max(goal.target, wide, min(fixed + floor, lead + int(room * RAISED_SHARE)))
+    unseen = unsent - view.held
+    is_new = any(item.message.id in unseen and is_document(item, view.lens) for item in view.items) if unseen else False
+    wide = min(goal.target + count_documents(view), grown if is_new else _fill(view, goal, DOCUMENTS_SHARE))
+    return max(goal.target, wide, min(fixed + floor, _fill(view, goal, RAISED_SHARE)))
+
+
+def _fill(view: View, goal: Goal, share: float) -> int:
+    """Return the tokens of a view that fills this share of the room."""
+    lead = count_lead(view.items, view.fixed_tokens)
+    return lead + int((goal.hard - lead) * share)
 
 
 def _count_untouchable(view: View) -> int:
     """Return the tokens that no stage except clamp may remove."""
     return view.fixed_tokens + sum(view.items[at].tokens for at in view.protected)
+
+
+def find_new(view: View, unsent: frozenset[str]) -> frozenset[str]:
+    """Return what no model has seen of the messages that no request contained yet.
+
+    A session that comes with its history was sent by somebody else before: a model has seen what it answered. Only what
+    follows its last answer is new, and holding all of a history that does not fit would break the prefix twice.
+    """
+    if any(item.is_fold or item.message.id not in unsent for item in view.items):
+        return unsent
+    answered = next((at for at in range(len(view.items), 0, -1) if view.items[at - 1].role == "assistant"), 0)
+    return frozenset(item.message.id for item in view.items[answered:])
 
 
 def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset[str]:
