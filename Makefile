@@ -29,7 +29,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-slow test-all integrations check fix bench screenshots reference lock clean
+.PHONY: help run try test test-slow test-all integrations check fix bench screenshots reference sbom lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -83,6 +83,9 @@ reference: $(VENV)/.dev  ## write docs/reference/names.md and docs/requirements.
 
 screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images
 	$(BIN)/python docs/make_screenshots.py
+
+sbom: $(VENV)/bin/python  ## write the bill of materials of all dependencies, build/sbom.cdx.json
+	$(BIN)/python docs/make_sbom.py
 
 lock: $(VENV)/bin/python  ## resolve the requirements, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
