@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 import refold
-from refold.conversation.message import Message
+from refold.conversation.message import Message, Part
 from refold.formats import detect, parse_messages
 from refold.formats.canonical import digest_message
 from refold.llm.redact import redact_text
+from refold.reading.read import read
+from refold.reading.sentences import find_ends, shorten_text, split_sentences
+from refold.reading.words import read_words
 from refold.recall.words import find_words
 from refold.stages.densify import Densify
 from refold.stages.extract.actions import find_actions
 from refold.stages.extract.values import find_values
-from refold.stages.extract.words import split_sentences
 from refold.stages.ground import Ground
 from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
@@ -28,6 +30,8 @@ from refold.stages.verify import verify_words
 from refold.stages.voices import Voices, decode
 from tests.hostile.patterns import find_growth
 
+# A text that was read before would be remembered.
+NUMBERS = count()
 TEXTS: dict[str, Callable[[int], str]] = {
     "newlines": lambda chars: "\n" * chars,
     "spaces": lambda chars: " " * chars,
@@ -54,6 +58,12 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "addresses": lambda chars: "https://a.b/c?" * (chars // 14),
     "mail": lambda chars: "a@b." * (chars // 4),
     "keys": lambda chars: "sk-ABCDEF0123456789" * (chars // 19),
+    "lists": lambda chars: "a:\n- b:\n" * (chars // 8),
+    "fences": lambda chars: "```x\na\n" * (chars // 7),
+    "headings": lambda chars: "# a\n**b**\n" * (chars // 10),
+    "wrapped lines": lambda chars: ("word " * 14 + "\n") * (chars // 71),
+    "open blocks": lambda chars: "<reminder>\n" * (chars // 11),
+    "sentences": lambda chars: "Maybe it fails because of e.g. that. " * (chars // 37),
     "Chinese": lambda chars: "是吗 " * (chars // 3),
 }
 
@@ -90,7 +100,12 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "errors of a result": lambda text: find_actions(_parse(_result(text))),
     "values": find_values,
     "values and names": lambda text: find_values(text, with_names=True),
-    "sentences": lambda text: list(split_sentences(text)),
+    "sentences": split_sentences,
+    "ends of sentences": lambda text: list(find_ends(text, 0, len(text))),
+    "shortened": lambda text: shorten_text(text, len(text) // 2),
+    "a person's words": lambda text: read_words(Part("text", text), 0, "person"),
+    "the assistant's words": lambda text: read_words(Part("text", text), 0, "assistant"),
+    "events": lambda text: read(_parse([{"role": "user", "content": f"{next(NUMBERS)} {text}"}])[0]),
     "words": find_words,
     "secrets": redact_text,
     "landmarks": lambda text: find_landmarks(text, 0, len(text), is_log=True),

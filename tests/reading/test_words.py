@@ -128,3 +128,14 @@ def test_every_event_is_a_verbatim_slice_of_its_part(text: str, voice: str) -> N
     for event in read_words(Part("text", text), 3, voice):
         assert text[event.start : event.stop] == event.text
         assert event.part == 3
+
+
+def test_a_list_at_the_end_is_closed_by_what_it_says() -> None:
+    text = "Everything was checked twice, on both systems. " * 15 + "Three files changed:\n- a.py\n- b.py\n- c.py"
+    closing = [event for event in say(text) if event.is_last]
+    assert [(event.text, event.kind) for event in closing] == [("Three files changed:", "conclusion")]
+
+
+def test_the_next_step_at_the_end_of_a_long_thought_is_not_its_point() -> None:
+    text = "The dtype is lost in the adapter. " * 20 + "But first, I should revert my debug prints."
+    assert say(text)[-1].kind != "conclusion"

@@ -147,12 +147,17 @@ def skip_blocks(text: str) -> int:
 def find_blocks(text: str) -> list[tuple[int, int]]:
     """Return where the blocks are that a program put into a text, before, between or after a person's words."""
     found: list[tuple[int, int]] = []
+    unclosed: set[str] = set()
     for tag in _TAG_AT_LINE.finditer(text):
-        if tag[1].lower() in _BLOCKS and (not found or tag.start(1) >= found[-1][1]):
-            closing = f"</{tag[1]}>"
-            end = text.find(closing, tag.end())
-            if end >= 0:
-                found.append((tag.start(1) - 1, end + len(closing)))
+        is_inside = bool(found) and tag.start(1) < found[-1][1]
+        if is_inside or tag[1] in unclosed or tag[1].lower() not in _BLOCKS:
+            continue
+        closing = f"</{tag[1]}>"
+        end = text.find(closing, tag.end())
+        if end < 0:
+            unclosed.add(tag[1])
+        else:
+            found.append((tag.start(1) - 1, end + len(closing)))
     return found
 
 

@@ -44,6 +44,7 @@ _ASKS_FOR = lazy_regex(
     re.I,
 )
 _ASKS_OPENLY = lazy_regex(r"\b(?:you|your)\b|[您你]", re.I)
+_NEXT_STEP = lazy_regex(r"(?:\w{2,9},? ){0,2}(?:I|we) (?:should|need to|have to|must|can|want to)\b", re.I)
 # Labels before the first sentence: "THOUGHT:", and stamps of time and name of a chat that was recorded.
 _LABEL = lazy_regex(r"\s*+(?:[A-Z]{4,12}:\s+)(?=\S)")
 _STAMP = lazy_regex(
@@ -159,7 +160,7 @@ def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceK
 
 def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str) -> Iterator[Statement]:
     spoken = [one for one in sentences if one.shape in ("prose", "item", "quote")]
-    closing = next((one for one in reversed(spoken) if "polite" not in find_kinds(one.text, "assistant")), None)
+    closing = _find_closing(spoken)
     block_stop = -1
     for sentence in spoken:
         is_last = sentence is closing
@@ -177,6 +178,14 @@ def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str)
             is_last=is_last,
         )
         block_stop = max(block_stop, _find_block_stop(sentence, text))
+
+
+def _find_closing(spoken: Sequence[PlacedSentence]) -> PlacedSentence | None:
+    """Return the sentence that closes a message: the last one that is no politeness; of a list, what introduces it."""
+    last = next((one for one in reversed(spoken) if "polite" not in find_kinds(one.text, "assistant")), None)
+    if last is None or last.shape == "prose":
+        return last
+    return next((one for one in reversed(spoken) if one.block and one.text == last.lead), last)
 
 
 def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tuple[StatementKind, bool]:
@@ -199,7 +208,9 @@ def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tupl
     if "step" in kinds or ("intent" in kinds and not kinds & {"decision", "conclusion", "guess"}):
         return "intent", retracts
     kind: StatementKind = next((kind for kind in _ASSISTANT if kind in kinds), "remark")
-    if closes_train and kind in ("cause", "decision", "finding", "done", "remark"):
+    # "But first I should revert the prints" ends a thought with the next step, not with its point.
+    is_point = kind in ("cause", "decision", "finding", "done", "remark") and not _NEXT_STEP.match(sentence.text)
+    if closes_train and is_point:
         kind = "conclusion"
     return kind, retracts
 
