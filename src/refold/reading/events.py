@@ -54,6 +54,7 @@ Verb = Literal[
     "other",
 ]
 Status = Literal["ok", "failed", "unknown"]
+ValueSource = Literal["person", "assistant", "call", "result"]
 ChangeKind = Literal["created", "edited", "deleted", "moved", "reverted", "restored"]
 
 
@@ -144,7 +145,8 @@ class FileChange(ReadEvent):
 
     call_id: str = ""
     path: str = ""
-    kind: ChangeKind = "edited"
+    kind: ValueSource = Literal["person", "assistant", "call", "result"]
+ChangeKind = "edited"
     removed: str = ""
     added: str = ""
     source: str = ""
@@ -170,9 +172,11 @@ class Value(ReadEvent):
     """An exact value that a later step must spell letter for letter, with its owner.
 
     ``text`` is the value. ``owner`` is the field, noun, person or subject that it belongs to, verbatim: empty only if
-    the value explains itself (a path, a name of code). ``sort`` is its kind, ``times`` how often the part has it.
+    the value explains itself (a path, a name of code). ``sort`` is its kind, ``times`` how often the part has it,
+    ``source`` who wrote it: only a person's and an assistant's words are spoken.
     """
 
     sort: str = ""
+    source: ValueSource = "result"
     owner: str = ""
     times: int = 1

@@ -105,7 +105,7 @@ _LOGGED_COMMIT = lazy_regex(r"^([0-9a-f]{7,40}) \S", re.M)
 
 def read_result(part: Part, index: int, action: Action | None) -> tuple[ReadEvent, ...]:
     """Return the outcome of a call, and what the harness wrote into its result."""
-    notes, spans = _split_notes(part.text)
+    notes, spans = split_notes(part.text)
     output = _ToolOutput(part, action, spans)
     found = output.read()
     outcome = CallOutcome(
@@ -122,7 +122,7 @@ def read_result(part: Part, index: int, action: Action | None) -> tuple[ReadEven
     return (outcome, *(HarnessNote(part=index, start=start, stop=stop, text=text) for start, stop, text in notes))
 
 
-def _split_notes(text: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, int]]]:
+def split_notes(text: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, int]]]:
     """Return the harness's blocks in a result, and the spans of text around them."""
     notes: list[tuple[int, int, str]] = []
     at = 0

@@ -1,0 +1,150 @@
+"""Which exact values will be needed again: evidence of each, and the odds that recorded sessions taught.
+
+``weights.toml`` is written by ``benchmarks/fit_weights.py``, which names the sessions it learned from and how well the
+weights do on others. A weight is the logarithm of odds for one unit of a feature; ``describe`` has all features.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from refold.patterns import lazy_regex
+from refold.reading.events import Action, FileChange, ReadEvent, Value
+
+# A call with so many values carries a script or a file; only what a short call names was asked for.
+SCRIPT_VALUES = 25
+
+_STEM = lazy_regex(r"[./_:\\ -]+")
+# ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
+_ATTRIBUTE = lazy_regex(r"[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__")
+
+
+@dataclass(slots=True)
+class SeenValue:
+    """The occurrences of a value: in how many messages of each kind, among how many others, and when last."""
+
+    value: Value
+    by_person: int = 0
+    by_assistant: int = 0
+    by_call: int = 0
+    by_result: int = 0
+    times: int = 0
+    first_at: int = 0
+    last_at: int = 0
+    crowd: int = 1_000_000
+    is_target: bool = False
+    is_changed: bool = False
+
+    @property
+    def is_spoken(self) -> bool:
+        """True if a person or the assistant used it, not only a tool."""
+        return bool(self.by_person or self.by_call or self.by_assistant)
+
+
+def gather(messages: Iterable[Sequence[ReadEvent]]) -> dict[str, SeenValue]:
+    """Return the evidence of every value in the events of messages, oldest first."""
+    seen: dict[str, SeenValue] = {}
+    for at, events in enumerate(messages):
+        note_message(seen, at, events)
+    return seen
+
+
+def note_message(seen: dict[str, SeenValue], at: int, events: Sequence[ReadEvent]) -> None:
+    """Add what one message shows of its values."""
+    crowds = Counter((event.part, event.source) for event in events if isinstance(event, Value))
+    for event in events:
+        if isinstance(event, Value):
+            _note_value(seen, at, event, crowds[event.part, event.source])
+    for event in events:
+        if isinstance(event, Action):
+            for target in event.targets:
+                if target in seen:
+                    seen[target].is_target = True
+        elif isinstance(event, FileChange) and event.path in seen:
+            seen[event.path].is_changed = True
+
+
+def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -> None:
+    known = seen.get(event.text)
+    if known is None:
+        known = seen[event.text] = SeenValue(event, first_at=at)
+    # An owner that a record or a person gave is better than none.
+    if event.owner and not known.value.owner:
+        known.value = event
+    known.times += event.times
+    known.last_at = at
+    known.crowd = min(known.crowd, crowd)
+    known.by_person += event.source == "person"
+    known.by_assistant += event.source == "assistant"
+    known.by_call += event.source == "call" and not (crowd >= SCRIPT_VALUES and event.sort == "identifier")
+    known.by_result += event.source == "result"
+
+
+def describe(seen: SeenValue, size: int, kinship: float) -> dict[str, float]:
+    """Return the features of a value after ``size`` messages. ``kinship``: how many of its words others share."""
+    value = seen.value
+    age = size - seen.last_at
+    return {
+        "person": float(seen.by_person > 0),
+        "assistant": float(seen.by_assistant > 0),
+        "assistant twice": float(seen.by_assistant > 1),
+        "call": float(seen.by_call > 0),
+        "call twice": float(seen.by_call > 1),
+        "call often": float(seen.by_call > 3),
+        "times": math.log2(1 + seen.times),
+        "results": math.log2(1 + seen.by_result),
+        "age": math.log2(1 + age),
+        "age share": age / max(1, size),
+        "crowd": math.log2(1 + seen.crowd),
+        "kinship": kinship,
+        "target": float(seen.is_target),
+        "changed": float(seen.is_changed),
+        "owner": float(bool(value.owner)),
+        "length": math.log2(len(value.text)),
+        "small number": float(value.text.isdecimal() and len(value.text) < 5),
+        "attribute": float(value.sort == "identifier" and _ATTRIBUTE.fullmatch(value.text) is not None),
+        f"sort {value.sort}": 1.0,
+    }
+
+
+@cache
+def load_weights() -> Mapping[str, float]:
+    """Return the fitted weight of each feature."""
+    table = tomllib.loads((files("refold.reading") / "weights.toml").read_text("utf-8"))
+    weights: Mapping[str, float] = table["values"]
+    return weights
+
+
+def list_features(seen: Mapping[str, SeenValue], size: int) -> dict[str, dict[str, float]]:
+    """Return the features of all values of a conversation of ``size`` messages."""
+    stems = {text: _stems(text) for text in seen}
+    spoken = Counter(stem for text, one in seen.items() if one.is_spoken for stem in stems[text])
+    found = {}
+    for text, one in seen.items():
+        own = 1 if one.is_spoken else 0
+        kinship = sum(spoken[stem] > own for stem in stems[text]) / max(1, len(stems[text]))
+        found[text] = describe(one, size, kinship)
+    return found
+
+
+def weigh(features: Mapping[str, float]) -> float:
+    """Return how likely a value is used by a later call, between 0 and 1."""
+    weights = load_weights()
+    odds = weights["bias"] + sum(weights.get(name, 0.0) * amount for name, amount in features.items())
+    return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
+
+
+def rank(seen: Mapping[str, SeenValue], size: int) -> list[tuple[float, SeenValue]]:
+    """Return values with their likelihood of being used again, likeliest first; the order is always the same."""
+    weighed = ((weigh(features), text) for text, features in list_features(seen, size).items())
+    return [(round(weight, 6), seen[text]) for weight, text in sorted(weighed, key=lambda pair: (-pair[0], pair[1]))]
+
+
+def _stems(value: str) -> frozenset[str]:
+    return frozenset(stem for stem in _STEM.split(value[:200]) if len(stem) > 2)
