@@ -41,7 +41,7 @@ SLOWEST = 8
 CAUSES = {
     "recall index and search": "recall/",
     "secrets": "llm/redact.py",
-    "values": "stages/extract/values.py",
+    "values": "reading/values.py",
     "artifacts": "stages/extract/index.py",
     "story and facts": "stages/extract/",
     "other stages": "stages/",

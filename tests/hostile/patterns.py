@@ -75,6 +75,9 @@ MADE = {
     "refold.llm.redact._named": (),
     "refold.llm.redact._shape": (),
     "refold.patterns.__getattr__": (),  # What lazy_regex was given, which the walk finds.
+    "refold.reading.outputs.load_line_rules": (),  # Each is measured in tests/reading/test_outputs.py.
+    "refold.reading.shell._find_ending": (r"\n\t*+EOF(?=[\s)'\"]|\Z)",),
+    "refold.reading.tools.load_rules": (),  # Compared with the first 300 characters of a command.
     "refold.reading.rules._read_rule": (),  # Each is measured in tests/reading/test_rules.py.
     "refold.recall.facts._is_renounced": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
     "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),

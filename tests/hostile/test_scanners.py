@@ -14,13 +14,16 @@ from refold.conversation.message import Message, Part
 from refold.formats import detect, parse_messages
 from refold.formats.canonical import digest_message
 from refold.llm.redact import redact_text
+from refold.reading.calls import read_call, read_fenced_call, read_result
+from refold.reading.events import Action, Verb
+from refold.reading.outputs import find_lines
 from refold.reading.read import read
 from refold.reading.sentences import find_ends, shorten_text, split_sentences
+from refold.reading.values import find_values, read_values
 from refold.reading.words import read_words
 from refold.recall.words import find_words
 from refold.stages.densify import Densify
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.values import find_values
 from refold.stages.ground import Ground
 from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
@@ -93,7 +96,25 @@ def _older(text: str) -> list[dict[str, Any]]:
     return [*said, {"role": "user", "content": "Go on."}]
 
 
+def _read_result(text: str, verb: Verb) -> object:
+    return read_result(Part("result", text), 0, Action(verb=verb, tool="bash" if verb == "test" else "lookup"))
+
+
 SCANNERS: dict[str, Callable[[str], object]] = {
+    "a command": lambda text: read_call(Part("call", json.dumps({"command": text}), name="bash"), 0),
+    "a script": lambda text: read_call(Part("call", json.dumps({"command": f"python -c '{text}'"}), name="bash"), 0),
+    "sed": lambda text: read_call(Part("call", json.dumps({"command": f"sed -i '{text}' a.py"}), name="bash"), 0),
+    "arguments of an edit": lambda text: read_call(
+        Part("call", json.dumps({"path": "a", "old_str": text}), name="edit"), 0
+    ),
+    "a patch": lambda text: read_call(Part("call", f"*** Begin Patch\n{text}", name="apply_patch"), 0),
+    "broken arguments": lambda text: read_call(Part("call", text, name="bash"), 0),
+    "a call in words": read_fenced_call,
+    "a run of tests": lambda text: _read_result(text, "test"),
+    "an answer": lambda text: _read_result(text, "fetch"),
+    "values with owners": lambda text: read_values(Part("text", text), 0, "result"),
+    "values that are said": lambda text: read_values(Part("text", text), 0, "person"),
+    "telling lines": lambda text: find_lines(text, 0, len(text), is_log=True),
     "digest of arguments": lambda text: digest_message(_call(text)[1]),
     "parse": lambda text: _parse(_call(text)),
     "actions": lambda text: find_actions(_parse(_call(json.dumps({"command": text})))),

@@ -4,9 +4,11 @@ import re
 
 import pytest
 
-from refold.reading.outputs import find_lines, is_frame, load_line_rules, read_lines_table
+from refold.reading.outputs import TABLE, LineRule, find_lines, is_frame, load_line_rules
+from refold.reading.rules import read_table
+from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
-RULES = [pytest.param(rule, id=f"{rule['kind']}-{at}") for at, rule in enumerate(read_lines_table())]
+RULES = [pytest.param(rule, id=f"{rule['kind']}-{at}") for at, rule in enumerate(read_table(TABLE)["line"])]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -18,8 +20,18 @@ def test_the_examples_of_a_rule_hold(rule: dict[str, object]) -> None:
     assert [line for line in rule.get("no", ()) if match(line)] == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("rule", load_line_rules(), ids=lambda rule: f"{rule.kind}-{rule.rank}")
+def test_the_pattern_of_lines_is_linear(rule: LineRule) -> None:
+    run = runs_of("nowhere", rule.pattern, {})["finditer"]
+    try:
+        slowest = find_slowest(run, list(list_texts(rule.pattern)))
+    except TookTooLong:
+        pytest.fail("the pattern does not end on a short text")
+    assert [growth for write in slowest if (growth := find_growth(run, write))] == []
+
+
 def test_a_line_that_says_how_it_ended_is_no_frame() -> None:
-    kept = [line for rule in read_lines_table() if rule["kind"] != "frame" for line in rule["yes"]]
+    kept = [line for rule in read_table(TABLE)["line"] if rule["kind"] != "frame" for line in rule["yes"]]
     assert [line for line in kept if is_frame(line)] == []
 
 

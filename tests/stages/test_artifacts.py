@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.conversation import Artifact
+from refold.reading.values import classify_word, find_values
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.index import ARTIFACTS_MAX, find_useful
-from refold.stages.extract.values import classify_word, find_meaning, find_values
+from refold.stages.extract.index import ARTIFACTS_MAX, find_meaning, find_useful
 from refold.tokens import counter_for
 from tests.effort import up_to
 from tests.laws.strategies import Talk, talks

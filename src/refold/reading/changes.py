@@ -58,7 +58,9 @@ _EDIT_LISTS = ("edits", "replacements", "ReplacementChunks", "changes")
 _PATCH_KEYS = ("input", "patch", "patchText", "diff", "patch_text", "changes", "command", "cmd", "content")
 
 # Arguments that are the content of a change, which is an event of its own.
-CONTENT_KEYS = frozenset((*_OLD_KEYS, *_NEW_KEYS, *_WHOLE_KEYS, *_EDIT_LISTS, *_PATCH_KEYS, "replace_all"))
+CONTENT_KEYS = frozenset(
+    (*_OLD_KEYS, *_NEW_KEYS, *_WHOLE_KEYS, *_EDIT_LISTS, *_PATCH_KEYS, "script", "thought", "replace_all")
+)
 
 _PATCH = lazy_regex(
     r"^(?:\*\*\* (?:Begin Patch|Update File|Add File|Delete File)|diff --git |--- \S|<{5,9} SEARCH|-{5,9} SEARCH)", re.M

@@ -145,8 +145,7 @@ class FileChange(ReadEvent):
 
     call_id: str = ""
     path: str = ""
-    kind: ValueSource = Literal["person", "assistant", "call", "result"]
-ChangeKind = "edited"
+    kind: ChangeKind = "edited"
     removed: str = ""
     added: str = ""
     source: str = ""

@@ -15,7 +15,7 @@ from refold.reading.tools import plain_name
 
 FIELDS_MAX = 8
 FIELD_CHARS_MAX = 120
-JSON_CHARS_MAX = 2_000_000
+JSON_CHARS_MAX = 8_000_000
 LEAVES_MAX = 2_000
 
 _SUCCESS = lazy_regex(r"(?:succe|ok\b|done\b|complete|confirm|approved|accepted|成功|已)", re.I)

@@ -7,15 +7,16 @@ points at lines and never changes one.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from refold.reading.rules import read_table
 
 LineKind = Literal["frame", "total", "well", "failing", "error", "place", "raised", "changed", "trace", "level"]
 
+TABLE = "rules/outputs.toml"
 _FOUND_MAX = 5_000
 # Of a longer text, this much is searched at each end.
 _SEARCH_CHARS = 4_000_000
@@ -46,18 +47,10 @@ class LineRule:
 
 
 @cache
-def read_lines_table() -> list[dict[str, Any]]:
-    """Return the table as it is written, examples included."""
-    text = (files("refold.reading") / "rules" / "outputs.toml").read_text("utf-8")
-    table: list[dict[str, Any]] = tomllib.loads(text)["line"]
-    return table
-
-
-@cache
 def load_line_rules() -> tuple[LineRule, ...]:
     """Return the rules. Those of one kind share one anchor, so that the engine skips the rest of a line."""
     joined: dict[tuple[LineKind, int, bool], list[str]] = {}
-    for rule in read_lines_table():
+    for rule in read_table(TABLE)["line"]:
         rank = rule.get("rank", _RANKS.get(rule["kind"], 9))
         joined.setdefault((rule["kind"], rank, rule.get("anywhere", False)), []).append(rule["is"])
     return tuple(

@@ -26,7 +26,7 @@ _WORDS = lazy_regex(r"[A-Za-z][A-Za-z'-]{0,30}|[\u3400-\u9fff]{1,12}")
 _NEXT = lazy_regex(r"[\"'`)*]{0,3}[ -]([A-Za-z]{3,24})\b|[\"'`)]{0,2}([\u3400-\u9fff]{1,8})")
 _SUBJECT = lazy_regex(r"[^\w]{0,4}([A-Z][a-z]{1,20}(?: [A-Z][a-z]{1,20}){0,2})\b")
 _PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我|是|的)?(?:们|家|里|个)?(?:的)?")
-_LINK_ZH = lazy_regex(r"(?:是|为|在|有|于|了|的|约|共|大概|大约|就|都|也|叫|到)+\Z")
+_LINK_ZH = lazy_regex(r"(?:是|为|在|有|于|了|的|约|共|大概|大约|就|都|也|叫|到){1,6}\Z")
 _SMALL_WORDS = (
     "the a an is are was were be been of to in at on for and or with by from as it its this that these those "
     "my your his her our their you he she we they has have had will would can could should may might must not "

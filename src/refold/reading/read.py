@@ -18,6 +18,7 @@ from refold.memo import Memo
 from refold.reading.calls import read_call, read_fenced_call
 from refold.reading.events import Action, ReadEvent
 from refold.reading.outcomes import read_result
+from refold.reading.values import read_values
 from refold.reading.words import Voice, close_once, read_words
 
 # What was read of messages may take so much memory in a process.
@@ -104,11 +105,14 @@ def _read_parts(
     events: list[ReadEvent] = []
     for index, (part, action) in enumerate(zip(message.parts, actions, strict=True)):
         if part.kind == "call":
-            events += read_call(part, index)
+            events += (*read_call(part, index), *read_values(part, index, "call"))
         elif part.kind == "result" or (part.kind == "text" and (as_result or message.role == "tool")):
-            events += read_result(part, index, action)
+            events += (*read_result(part, index, action), *read_values(part, index, "result"))
         elif part.kind == "text":
-            events += read_words(part, index, _find_voice(message, part))
+            voice = _find_voice(message, part)
+            events += read_words(part, index, voice)
+            # What a harness says is nobody's value.
+            events += read_values(part, index, voice) if voice != "harness" else ()
             if as_call and not has_calls:
                 events += read_fenced_call(part.text, index)
     return close_once(events)

@@ -12,8 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 Side = Literal["person", "assistant"]
 Unit = Literal["word", "character"]
@@ -79,10 +78,20 @@ def find_kinds(sentence: str, side: Side) -> set[str]:
 @cache
 def load_rules() -> tuple[LanguageRules, ...]:
     """Return the rules of every language, in the order of the names of their files."""
-    folder = files("refold.reading").joinpath("rules")
-    texts = sorted((entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir())
-    found = (tomllib.loads(text) for name, text in texts if name.endswith(".toml"))
+    # Loaded here: who only imports the package reads no file.
+    from importlib.resources import files
+
+    names = sorted(entry.name for entry in files("refold.reading").joinpath("rules").iterdir())
+    found = (read_table(f"rules/{name}") for name in names if name.endswith(".toml"))
     return tuple(_read_file(table) for table in found if "language" in table)
+
+
+@cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """Return a file of rules or weights as it is written, by its name in this package."""
+    from importlib.resources import files
+
+    return tomllib.loads(files("refold.reading").joinpath(*name.split("/")).read_text(encoding="utf-8"))
 
 
 def _read_file(table: Mapping[str, object]) -> LanguageRules:
@@ -110,5 +119,4 @@ def _group(rules: tuple[SentenceRule, ...]) -> dict[str, tuple[SentenceRule, ...
 @cache
 def load_weights(section: str) -> Mapping[str, float]:
     """Return a section of ``weights.toml``."""
-    text = files("refold.reading").joinpath("weights.toml").read_text(encoding="utf-8")
-    return {name: float(weight) for name, weight in tomllib.loads(text)[section].items()}
+    return {name: float(weight) for name, weight in read_table("weights.toml")[section].items()}

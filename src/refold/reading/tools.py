@@ -6,17 +6,16 @@ The table is data, ``rules/tools.toml``, with examples for each rule. The first 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Any
 
 from refold.patterns import lazy_regex
 from refold.reading.events import Verb
+from refold.reading.rules import read_table
 from refold.reading.shell import SimpleCommand
 
+TABLE = "rules/tools.toml"
 NAME_CHARS_MAX = 200
 # ``mcp__github__create_issue``, ``functions.exec_command``, ``server:tool``: the tool is what comes last.
 _SERVER = lazy_regex(r"\A(?:mcp__.{0,100}?__|functions[.:]|[\w-]{1,60}[.:/](?=\w))")
@@ -44,13 +43,6 @@ class ToolRule:
 
 
 @cache
-def read_table() -> dict[str, Any]:
-    """Return the table as it is written, examples included."""
-    text = (files("refold.reading") / "rules" / "tools.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-@cache
 def load_rules(kind: str) -> tuple[ToolRule, ...]:
     """Return the rules of the table for a ``tool`` or a ``command``, in order."""
     return tuple(
@@ -64,7 +56,7 @@ def load_rules(kind: str) -> tuple[ToolRule, ...]:
             by=rule.get("by", ""),
             acts=tuple(rule.get("acts", {}).items()),
         )
-        for rule in read_table()[kind]
+        for rule in read_table(TABLE)[kind]
     )
 
 
@@ -111,7 +103,7 @@ def drop_runners(words: Sequence[str]) -> Sequence[str]:
 
 @cache
 def _load_runners() -> tuple[tuple[str, ...], frozenset[str]]:
-    table = read_table()
+    table = read_table(TABLE)
     return tuple(map(str, table["runners"])), frozenset(map(str, table["runner_options"]))
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
+from refold.reading.changes import CONTENT_KEYS
 from refold.reading.events import Value, ValueSource
 from refold.reading.fields import parse_json
 from refold.reading.outcomes import split_notes
@@ -145,6 +146,9 @@ _KEBAB = lazy_regex(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
 # An id with letters in front: certificate_3221322, HAT045, PY-313, USR005.
 _NAMED_ID = lazy_regex(r"[#@][A-Za-z]\w*|[A-Za-z]{2,}[A-Za-z_]*[_-]?\d[\w-]*")
 
+# What a field holds as a whole: a word or a few, never code.
+_FIELD = lazy_regex(r"[\w$€£¥#@+~/.-][\w .,:/@#&'%+~-]*")
+
 _ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "i/o"))
 
 # Tried in order; the first that fits the whole word names it.
@@ -240,7 +244,8 @@ def read_values(part: Part, index: int, source: ValueSource) -> tuple[Value, ...
     In what a person or an assistant says, names and quoted phrases are values, too.
     """
     is_spoken = source in ("person", "assistant")
-    text = part.text if is_spoken else _blank_notes(part.text)
+    text = _blank_notes(part.text)
+    text = text if is_spoken else _blank_frame(text)
     record = None if is_spoken else parse_json(text.strip())
     if record is not None:
         found = _read_record(record, len(text), index)
@@ -251,10 +256,15 @@ def read_values(part: Part, index: int, source: ValueSource) -> tuple[Value, ...
 
 
 def _blank_notes(text: str) -> str:
-    """Blank out what a harness wrote into a result or put in front of it: nobody's values."""
+    """Blank out what a harness wrote into a text: nobody's values."""
     notes, _ = split_notes(text)
     for start, stop, _ in notes:
         text = f"{text[:start]}{' ' * (stop - start)}{text[stop:]}"
+    return text
+
+
+def _blank_frame(text: str) -> str:
+    """Blank out the lines that a harness put in front of an output."""
     at = 0
     for _ in range(FRAME_LINES):
         border = text.find("\n", at, at + 300)
@@ -282,7 +292,8 @@ def _read_record(record: object, size: int, index: int) -> Iterator[Value]:
     """Read the leaves of a JSON value; the same value under several fields keeps its first owner."""
     met: dict[str, Value] = {}
     for owner, leaf in list_leaves(record):
-        for sort, value, times, own in _read_leaf(leaf):
+        is_content = owner.rpartition("› ")[2] in CONTENT_KEYS
+        for sort, value, times, own in _read_leaf(leaf, is_content=is_content):
             before = met.get(value)
             count = times + (before.times if before else 0)
             label = before.owner if before else f"{owner} › {own}" if own and owner else owner or own
@@ -290,9 +301,9 @@ def _read_record(record: object, size: int, index: int) -> Iterator[Value]:
     yield from met.values()
 
 
-def _read_leaf(leaf: str) -> Iterator[tuple[str, str, int, str]]:
-    """Return the values of one field: itself where it is short, else those in its text."""
-    if len(leaf) <= FIELD_CHARS_MAX and "\n" not in leaf:
+def _read_leaf(leaf: str, *, is_content: bool) -> Iterator[tuple[str, str, int, str]]:
+    """Return the values of one field: itself where it is short, else those in its text; of content only those."""
+    if len(leaf) <= FIELD_CHARS_MAX and not is_content and _FIELD.fullmatch(leaf):
         known = classify_word(leaf) if " " not in leaf else None
         if known is not None and known[1] == leaf:
             yield (*known, 1, "")

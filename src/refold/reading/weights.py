@@ -7,20 +7,17 @@ weights do on others. A weight is the logarithm of odds for one unit of a featur
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from refold.patterns import lazy_regex
-from refold.reading.events import Action, FileChange, ReadEvent, Value
+from refold.reading.events import FileChange, ReadEvent, Value
+from refold.reading.rules import load_weights
 
 # A call with so many values carries a script or a file; only what a short call names was asked for.
 SCRIPT_VALUES = 25
 
-_STEM = lazy_regex(r"[./_:\\ -]+")
 # ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
 _ATTRIBUTE = lazy_regex(r"[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__")
 
@@ -37,8 +34,9 @@ class SeenValue:
     times: int = 0
     first_at: int = 0
     last_at: int = 0
+    spoken_at: int = -1
+    asked_as: str = ""
     crowd: int = 1_000_000
-    is_target: bool = False
     is_changed: bool = False
 
     @property
@@ -62,11 +60,7 @@ def note_message(seen: dict[str, SeenValue], at: int, events: Sequence[ReadEvent
         if isinstance(event, Value):
             _note_value(seen, at, event, crowds[event.part, event.source])
     for event in events:
-        if isinstance(event, Action):
-            for target in event.targets:
-                if target in seen:
-                    seen[target].is_target = True
-        elif isinstance(event, FileChange) and event.path in seen:
+        if isinstance(event, FileChange) and event.path in seen:
             seen[event.path].is_changed = True
 
 
@@ -79,6 +73,10 @@ def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -
         known.value = event
     known.times += event.times
     known.last_at = at
+    if event.source != "result":
+        known.spoken_at = at
+    if event.source == "call":
+        known.asked_as = _last_key(event.owner)
     known.crowd = min(known.crowd, crowd)
     known.by_person += event.source == "person"
     known.by_assistant += event.source == "assistant"
@@ -86,24 +84,26 @@ def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -
     known.by_result += event.source == "result"
 
 
-def describe(seen: SeenValue, size: int, kinship: float) -> dict[str, float]:
-    """Return the features of a value after ``size`` messages. ``kinship``: how many of its words others share."""
+def describe(seen: SeenValue, size: int, *, is_asked: bool) -> dict[str, float]:
+    """Return the features of a value after ``size`` messages.
+
+    ``is_asked``: calls have an argument of the name that the value has as a field.
+    """
     value = seen.value
     age = size - seen.last_at
     return {
         "person": float(seen.by_person > 0),
         "assistant": float(seen.by_assistant > 0),
-        "assistant twice": float(seen.by_assistant > 1),
         "call": float(seen.by_call > 0),
         "call twice": float(seen.by_call > 1),
         "call often": float(seen.by_call > 3),
         "times": math.log2(1 + seen.times),
         "results": math.log2(1 + seen.by_result),
-        "age": math.log2(1 + age),
         "age share": age / max(1, size),
+        "spoken age": (size - seen.spoken_at) / max(1, size) if seen.spoken_at >= 0 else 0.0,
+        "unspoken": float(seen.spoken_at < 0),
+        "asked": float(is_asked),
         "crowd": math.log2(1 + seen.crowd),
-        "kinship": kinship,
-        "target": float(seen.is_target),
         "changed": float(seen.is_changed),
         "owner": float(bool(value.owner)),
         "length": math.log2(len(value.text)),
@@ -113,29 +113,15 @@ def describe(seen: SeenValue, size: int, kinship: float) -> dict[str, float]:
     }
 
 
-@cache
-def load_weights() -> Mapping[str, float]:
-    """Return the fitted weight of each feature."""
-    table = tomllib.loads((files("refold.reading") / "weights.toml").read_text("utf-8"))
-    weights: Mapping[str, float] = table["values"]
-    return weights
-
-
 def list_features(seen: Mapping[str, SeenValue], size: int) -> dict[str, dict[str, float]]:
     """Return the features of all values of a conversation of ``size`` messages."""
-    stems = {text: _stems(text) for text in seen}
-    spoken = Counter(stem for text, one in seen.items() if one.is_spoken for stem in stems[text])
-    found = {}
-    for text, one in seen.items():
-        own = 1 if one.is_spoken else 0
-        kinship = sum(spoken[stem] > own for stem in stems[text]) / max(1, len(stems[text]))
-        found[text] = describe(one, size, kinship)
-    return found
+    asked = {one.asked_as for one in seen.values()} - {""}
+    return {text: describe(one, size, is_asked=_last_key(one.value.owner) in asked) for text, one in seen.items()}
 
 
 def weigh(features: Mapping[str, float]) -> float:
     """Return how likely a value is used by a later call, between 0 and 1."""
-    weights = load_weights()
+    weights = load_weights("values")
     odds = weights["bias"] + sum(weights.get(name, 0.0) * amount for name, amount in features.items())
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
 
@@ -146,5 +132,5 @@ def rank(seen: Mapping[str, SeenValue], size: int) -> list[tuple[float, SeenValu
     return [(round(weight, 6), seen[text]) for weight, text in sorted(weighed, key=lambda pair: (-pair[0], pair[1]))]
 
 
-def _stems(value: str) -> frozenset[str]:
-    return frozenset(stem for stem in _STEM.split(value[:200]) if len(stem) > 2)
+def _last_key(owner: str) -> str:
+    return owner.rpartition("› ")[2]

@@ -39,7 +39,7 @@ from refold.formats.detect import make_format
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager
 from refold.readers.session import Probe, Session
-from refold.stages.extract.values import find_values
+from refold.reading.values import find_values
 
 # A tool call that reads something again, in output tokens.
 REREAD_OUTPUT_TOKENS = 60

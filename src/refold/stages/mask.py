@@ -19,7 +19,7 @@ from refold.conversation.message import Part, mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
-from refold.stages.extract.values import find_values
+from refold.reading.values import find_values
 from refold.stages.gist import (
     describe_call,
     describe_size,

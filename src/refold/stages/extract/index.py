@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from refold.conversation.message import Message, Part, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.view import Artifact
+from refold.memo import Memo
 from refold.patterns import lazy_regex
+from refold.reading.values import RANDOM, VALUE_CHARS_MAX, find_values, shape_of
 from refold.stages.extract.actions import Action, find_actions
 from refold.stages.extract.layout import shorten_handle
-from refold.stages.extract.values import RANDOM, VALUE_CHARS_MAX, Values, find_meaning, read_values, shape_of
 
 # Limits of what a fold remembers for the next one; its text shows a fraction of that.
 ARTIFACTS_MAX = 3_000
@@ -33,6 +34,43 @@ SCRIPT_CHARS = 400
 # So many ids of one shape in one output, none of them used again, are written as one line.
 CROWD_MIN = 12
 CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
+
+Values = tuple[tuple[tuple[str, str], int], ...]
+# What was read of texts may take so much memory in this process.
+_READ: Memo[Values] = Memo(12_000_000, lambda values: sum(120 + len(value) for (_, value), _ in values))
+
+# Values that mean nothing without their label.
+_MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
+_LABEL = lazy_regex(
+    # On one line: "else:" is no label of the line number below it.
+    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?[ \t]{0,3}[:=][ \t]{0,3}["'$€£¥]{0,2}\Z"""
+    r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
+    r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
+)
+# "Its phone": whose it is was said before.
+_PRONOUN_ZH = lazy_regex(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
+# A call is a line of code, no statement: ``password1 = forms.CharField(``.
+_STATED = lazy_regex(
+    r"\s{0,2}(?:=|: )\s{0,2}(?![^\n]{0,50}\w\()([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;])(?=\s)|(?<=[。；]))"
+)
+
+
+def find_meaning(sort: str, value: str, text: str) -> tuple[str, str]:
+    """Return what a text says a value is: the key or label before it, or what is stated about it after it.
+
+    Names of code and files say themselves what they are.
+    """
+    if sort not in _MEANT or not text:
+        return "", ""
+    at = text.find(value)
+    if at < 0:
+        return "", ""
+    stop = at + len(value)
+    if sort == "id" and (stated := _STATED.match(text, stop, stop + 80)):
+        return "", stated[1].strip()
+    before = _LABEL.search(text[max(0, at - 48) : at])
+    return (_PRONOUN_ZH.sub("", next(filter(None, before.groups())).strip()), "") if before else ("", "")
+
 
 # ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
 _ATTRIBUTE = lazy_regex(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
@@ -201,7 +239,8 @@ def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, p
 def read_part(part: Part) -> Values:
     """Return the exact values of one part of a message, each with how often it occurs."""
     text = _unescape(part.text) if part.kind == "call" else part.text
-    return read_values(text, with_names=part.kind == "text")
+    with_names = part.kind == "text"
+    return _READ.recall(lambda: tuple(find_values(text, with_names=with_names).items()), text, with_names)
 
 
 def _unescape(arguments: str) -> str:
