@@ -256,7 +256,8 @@ class Indicator:
                 self.button = button(say("session.compress"), on_compress, icon_name="compress")
                 self.details = button("", self._flip, kind="square details", icon_name="more")
                 self.details._props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
-            self.body = ui.element("div").classes("context-body")
+            with ui.element("div").classes("context-more") as self.more:
+                self.body = ui.element("div").classes("context-body")
         self.show_busy(False)
         with self.gauge:
             text("p", say("session.counting"), "faint")
@@ -279,7 +280,7 @@ class Indicator:
         set_text(self.title, say("session.context_then", number=number) if is_past else say("session.context"))
         self.button.set_visibility(not is_past)
         self.details.set_visibility(not is_past)
-        self.body.set_visibility(not is_past)
+        self.more.set_visibility(not is_past)
         if self.context is None:
             return
         self.gauge.clear()

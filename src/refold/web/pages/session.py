@@ -41,6 +41,7 @@ from refold.web.shell import (
     text,
     write_dollars,
 )
+from refold.web.state_panel import StatePanel
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link
 
 POLL_S = 1.0
@@ -95,6 +96,8 @@ class SessionTab:
                     self._draw_chat(seen)
             with ui.element("aside").classes("session-side"):
                 self.indicator = Indicator(lambda: self.sheet.open())
+                with self.indicator.more:
+                    self.state = StatePanel(name, len(seen.path.ids), lambda handle: self.talk.find(handle))
         self.sheet = CompressSheet(name, self._show_running, self._show_compressed)
         self.timer = ui.timer(POLL_S, self._poll)
         ui.timer(0.05, guarded(self._count), once=True)
@@ -221,6 +224,7 @@ class SessionTab:
         if self.chat is not None:
             self.chat.model.show_tokens(context.status.tokens)
         await self.tools.fill(self.talk.seen)
+        await self.state.fill()
 
     async def _poll(self) -> None:
         try:
