@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.conversation.message import Part
-from refold.reading.events import HarnessNote, Statement, Utterance
+from refold.reading.events import HarnessNote, PlanItem, Statement, Utterance, WorkPlan
 from refold.reading.words import HEAD_CHARS, TAIL_CHARS, read_words, weigh
 from tests.effort import up_to
 
@@ -139,3 +139,10 @@ def test_a_list_at_the_end_is_closed_by_what_it_says() -> None:
 def test_the_next_step_at_the_end_of_a_long_thought_is_not_its_point() -> None:
     text = "The dtype is lost in the adapter. " * 20 + "But first, I should revert my debug prints."
     assert say(text)[-1].kind != "conclusion"
+
+
+def test_a_list_of_boxes_is_a_plan() -> None:
+    text = "The plan:\n- [x] write the test\n- [ ] fix the bug\n\nI start now."
+    (plan,) = [event for event in read_words(Part("text", text), 0, "assistant") if isinstance(event, WorkPlan)]
+    assert plan.items == (PlanItem("write the test", "[x]"), PlanItem("fix the bug", "[ ]"))
+    assert text[plan.start : plan.stop] == plan.text

@@ -24,6 +24,14 @@ from refold.reading.words import Voice, close_once, read_words
 # What was read of messages may take so much memory in a process.
 READ_BYTES_MAX = 32_000_000
 _EVENT_BYTES = 240
+# S3.7: a summary of another program is hearsay, whoever sends it.
+SUMMARY_OPENS = (
+    "[Context Summary]",
+    "[Truncated Summary]",
+    "[COMPACTED_CONTEXT]",
+    "[Compressed History]",
+    "[历史对话摘要]",
+)
 _NO_CALLS: Mapping[str, Action] = MappingProxyType({})
 
 
@@ -119,6 +127,8 @@ def _read_parts(
 
 
 def _find_voice(message: Message, part: Part) -> Voice:
+    if part.text.startswith(SUMMARY_OPENS):
+        return "harness"
     if message.role == "assistant":
         return "assistant"
     return "harness" if is_notice(part.text) else "person"

@@ -16,7 +16,17 @@ from typing import Literal
 from refold.conversation.message import Part
 from refold.conversation.speaker import find_blocks
 from refold.patterns import lazy_regex
-from refold.reading.events import HarnessNote, NoteKind, ReadEvent, Statement, StatementKind, Utterance, UtteranceKind
+from refold.reading.events import (
+    HarnessNote,
+    NoteKind,
+    PlanItem,
+    ReadEvent,
+    Statement,
+    StatementKind,
+    Utterance,
+    UtteranceKind,
+    WorkPlan,
+)
 from refold.reading.rules import find_kinds, load_weights
 from refold.reading.sentences import PlacedSentence, split_sentences
 
@@ -31,6 +41,7 @@ TRAIN_CHARS = 600
 # An approval is short.
 APPROVAL_CHARS = 120
 RULE_CHARS = 400
+BOXES_MIN = 2
 # What kind of note it is shows at its beginning.
 NOTE_CHARS = 600
 
@@ -44,6 +55,7 @@ _ASKS_FOR = lazy_regex(
     re.I,
 )
 _ASKS_OPENLY = lazy_regex(r"\b(?:you|your)\b|[您你]", re.I)
+_BOX = lazy_regex(r"\[[ xX~-]\][ \t]{1,4}(?=\S)")
 _NEXT_STEP = lazy_regex(r"(?:\w{2,9},? ){0,2}(?:I|we) (?:should|need to|have to|must|can|want to)\b", re.I)
 # Labels before the first sentence: "THOUGHT:", and stamps of time and name of a chat that was recorded.
 _LABEL = lazy_regex(r"\s*+(?:[A-Z]{4,12}:\s+)(?=\S)")
@@ -75,7 +87,8 @@ def read_words(part: Part, index: int, speaker: Voice) -> tuple[ReadEvent, ...]:
     if speaker == "harness":
         return (_read_note(text, index, 0, len(text)),)
     if speaker == "assistant":
-        return tuple(_read_statements(_read_sentences(text, 0, len(text)), index, text))
+        sentences = _read_sentences(text, 0, len(text))
+        return (*_read_statements(sentences, index, text), *_read_boxes(sentences, index, text))
     events: list[ReadEvent] = []
     at = 0
     for start, stop in [*_find_notes(text), (len(text), len(text))]:
@@ -178,6 +191,15 @@ def _read_statements(sentences: Sequence[PlacedSentence], index: int, text: str)
             is_last=is_last,
         )
         block_stop = max(block_stop, _find_block_stop(sentence, text))
+
+
+def _read_boxes(sentences: Sequence[PlacedSentence], index: int, text: str) -> Iterator[WorkPlan]:
+    """Yield the plan that a list of boxes to tick is; a single box is a remark."""
+    found = [(one, box) for one in sentences if one.shape == "item" and (box := _BOX.match(one.text))]
+    if len(found) >= BOXES_MIN:
+        items = tuple(PlanItem(one.text[box.end() :], box[0].strip()) for one, box in found)
+        start, stop = found[0][0].start, found[-1][0].stop
+        yield WorkPlan(part=index, start=start, stop=stop, text=text[start:stop], items=items)
 
 
 def _find_closing(spoken: Sequence[PlacedSentence]) -> PlacedSentence | None:

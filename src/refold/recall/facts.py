@@ -17,15 +17,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from refold.conversation.message import message_handle
 from refold.conversation.view import Fact, FactKind
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
+from refold.reading.facts import find_facts
+from refold.reading.read import read
 from refold.reading.sentences import split_sentences
-from refold.recall.originals import read_original
+from refold.recall.originals import read_stored
 from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem
-from refold.stages.extract.facts import find_facts
-from refold.stages.extract.words import Saying
 
 if TYPE_CHECKING:
     from refold.recall.search import Recalled
@@ -293,7 +294,6 @@ def find_said(ledger: Ledger, row: SessionRow, ids: Sequence[str]) -> list[tuple
         for stored in ledger.read_messages(row.id, ids[start : start + _PAGE]):
             if stored.role not in ("user", "assistant") or stored.is_forgotten:
                 continue
-            original = read_original(stored, form)
-            saying = Saying(stored.seq, original.text, original.handle, stored.role)
-            found += [(fact, stored.created_at) for fact in find_facts([saying])]
+            message = read_stored(stored, form)
+            found += [(fact, stored.created_at) for fact in find_facts(read(message), message_handle(message))]
     return found

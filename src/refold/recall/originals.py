@@ -53,14 +53,14 @@ class Original:
 
 def read_original(stored: StoredMessage, form: Format) -> Original:
     """Return a stored message as text; a forgotten one has none."""
-    message = _read_message(stored, form)
+    message = read_stored(stored, form)
     results = (part.name for part in message.parts if part.kind == "result")
     text = "" if stored.is_forgotten else join_parts(message)
     name = " ".join(filter(None, dict.fromkeys((message.name, *results))))
     return Original(stored.id, stored.digest, stored.role, text, name, stored.seq, stored.created_at)
 
 
-def _read_message(stored: StoredMessage, form: Format) -> Message:
+def read_stored(stored: StoredMessage, form: Format) -> Message:
     """Return a stored message for reading. One that is forgotten or cannot be parsed is a single text."""
     raw, name = None, None
     if stored.is_forgotten:
@@ -197,7 +197,7 @@ def expand_handle(
         stored = list({one.digest: one for one in stored if not one.is_forgotten}.values())
         if not stored:
             raise HandleUnknown("{handle} was forgotten on request and cannot be read any more", handle=mark(name))
-    text = read_behind(name, [_read_message(one, form) for one in stored])
+    text = read_behind(name, [read_stored(one, form) for one in stored])
     start = max(0, offset)
     piece = text[start:] if limit is None else text[start : start + max(0, limit)]
     return OriginalPage(piece, name, min(start, len(text)), len(text))

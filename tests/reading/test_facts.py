@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from refold.stages.extract.facts import classify_sentence
+from refold.conversation.message import Part
+from refold.conversation.view import Fact, FactKind
+from refold.formats import OpenAIChat
+from refold.reading.facts import find_facts, merge_facts
+from refold.reading.read import read
+from refold.reading.words import read_words
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "data" / "facts_labelled.jsonl").read_text(encoding="utf-8").splitlines()
 ]
+
+
+def classify_sentence(sentence: str, role: str) -> FactKind | None:
+    events = read_words(Part("text", sentence), 0, "person" if role == "user" else "assistant")
+    return next((fact.kind for fact in find_facts(events, "m:1")), None)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -63,3 +73,24 @@ def test_talk_guesses_and_code_are_no_facts(sentence: str, role: str) -> None:
 def test_an_open_box_is_a_todo() -> None:
     assert classify_sentence("- [ ] write the page", "assistant") == "todo"
     assert classify_sentence("[ ] write the page", "user") == "todo"
+
+
+def test_a_fact_is_verbatim_with_its_handle_and_summaries_are_hearsay() -> None:
+    chat = OpenAIChat()
+    message = chat.parse({"role": "user", "content": "Thanks! My employee number is 48213."})
+    assert [(fact.kind, fact.text, fact.handle) for fact in find_facts(read(message), "m:1")] == [
+        ("key", "My employee number is 48213.", "m:1")
+    ]
+    summary = chat.parse({"role": "user", "content": "[Context Summary] My employee number is 48213."})
+    assert not list(find_facts(read(summary), "m:1"))
+
+
+def test_a_pasted_document_states_no_facts_of_the_person() -> None:
+    pasted = "My employee number is 48213.\n" * 100
+    assert not list(find_facts(read(OpenAIChat().parse({"role": "user", "content": pasted})), "m:1"))
+
+
+def test_a_fact_that_was_said_again_counts_as_said_last() -> None:
+    first, second = (Fact("key", text, "m:1") for text in ("a is 1", "b is 2"))
+    again = Fact("key", "a is 1", "m:2")
+    assert merge_facts([first, second], [again]) == [second, again]
