@@ -48,9 +48,10 @@ from refold.conversation.view import Lens
 from refold.formats.detect import make_format
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
+from refold.reading.events import FileChange, ReadEvent
+from refold.reading.read import read_all
 from refold.replay.policy import LadderPolicy, PolicyRoom
 from refold.replay.run import Measured, measure_session
-from refold.stages.extract.actions import find_actions
 from refold.stages.stage import Ask, Reply
 from refold.tokens import CacheRules, counter_for
 
@@ -253,8 +254,12 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
             moments.append(Moment(at, plain(sent), step.tokens, plain(clipped), plain(tail), folds))
     said = find_said(story.questions, messages)
     is_english = all(question.language == "en" for question in story.questions)
-    is_coding = is_english and any(action.command or action.changes for action in find_actions(messages))
+    is_coding = is_english and any(_does_coding(events) for events in read_all(messages))
     return Played(tuple(moments), window, said, is_coding)
+
+
+def _does_coding(events: Sequence[ReadEvent]) -> bool:
+    return any(isinstance(event, FileChange) for event in events)
 
 
 def choose_requests(requests: Sequence[int]) -> list[int]:

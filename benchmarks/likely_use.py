@@ -13,8 +13,9 @@ from refold.conversation.view import Item, View
 from refold.ladder.plan import Outcome, Plan, prepare
 from refold.ladder.rereads import classify_items
 from refold.ladder.run import drive
+from refold.reading.calls import read_call
+from refold.reading.events import Action, FileChange
 from refold.replay.policy import LadderPolicy
-from refold.stages.extract.actions import read_call
 
 RECENT_UNITS = 4
 LIKELY_SHARE = 1 / 3
@@ -61,7 +62,11 @@ def find_likely(view: View, tokens_max: int) -> Iterator[str]:
 def _find_touched(item: Item) -> Iterator[tuple[str, str]]:
     for part in item.parts if not item.is_fold else ():
         if part.kind == "call":
-            yield from read_call(0, part, "").touched
+            for event in read_call(part, 0):
+                if isinstance(event, FileChange):
+                    yield "written", event.path
+                elif isinstance(event, Action) and event.verb == "read":
+                    yield from (("read", path) for path in event.targets)
 
 
 def _is_plan(item: Item) -> bool:

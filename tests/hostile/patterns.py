@@ -88,8 +88,6 @@ MADE = {
         r"(?<![a-z0-9])e(?:e?s)?(?![a-z0-9])",
     ),
     "refold.stages.extract.steer.read_wish": tuple(pattern for pattern, _ in steer._SORTS),
-    "refold.stages.landmarks._rule": (),
-    "refold.stages.landmarks._words": (),
     "refold.stages.score.find_keyword": (
         r"(?<![A-Za-z0-9_])todo(?![A-Za-z0-9_])",
         r"(?<![A-Za-z0-9_])a\-a(?![A-Za-z0-9_])",

@@ -16,7 +16,7 @@ from refold.formats.canonical import digest_message
 from refold.llm.redact import redact_text
 from refold.reading.calls import read_call, read_fenced_call, read_result
 from refold.reading.events import Action, Verb
-from refold.reading.outputs import find_lines
+from refold.reading.outputs import find_lines, looks_like_log
 from refold.reading.read import read
 from refold.reading.sentences import find_ends, shorten_text, split_sentences
 from refold.reading.values import find_values, read_values
@@ -25,7 +25,6 @@ from refold.recall.words import find_words
 from refold.stages.densify import Densify
 from refold.stages.extract.actions import find_actions
 from refold.stages.ground import Ground
-from refold.stages.landmarks import find_landmarks, looks_like_log
 from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
@@ -129,7 +128,6 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "events": lambda text: read(_parse([{"role": "user", "content": f"{next(NUMBERS)} {text}"}])[0]),
     "words": find_words,
     "secrets": redact_text,
-    "landmarks": lambda text: find_landmarks(text, 0, len(text), is_log=True),
     "log or not": looks_like_log,
     "truncate": lambda text: Truncate().cut(text, "m:00000000"),
     "densify": lambda text: Densify().rewrite(text, "m:00000000", "bash"),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from refold.conversation.message import Message, Part, message_handle
 from refold.errors import ConfigError
+from refold.reading.outputs import looks_like_log
 from refold.stages.densify import Densify
 from refold.stages.gist import count_lines
-from refold.stages.landmarks import looks_like_log
 from refold.stages.truncate import Truncate
 from tests.stages.sessions import lines, propose, run, step, user, view_of
 

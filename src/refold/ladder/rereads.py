@@ -7,16 +7,17 @@ used to estimate what a fold costs, never to decide what a fold keeps or says.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
 from refold.budget.economics import Rereads
 from refold.conversation.message import Part
 from refold.conversation.view import Item
-from refold.stages.extract.actions import read_call
+from refold.reading.calls import read_call, read_result
+from refold.reading.events import Action, CallOutcome
 
 Kind = Literal["file", "search", "output", "error", "call", "talk"]
 
@@ -32,12 +33,6 @@ TABLE: dict[Kind, tuple[float, ...]] = {
 }
 # A call that carries text of its own, such as a file to write.
 CALL_CHARS_MIN = 400
-_SEARCHES = re.compile(r"^(?:cd \S+ && )?(?:grep|rg|find|ls|ag|fd|tree|git (?:log|grep))\b")
-_SEARCH_TOOLS = re.compile(r"search|grep|glob|list|find", re.I)
-_FAILURES = re.compile(
-    r"Traceback \(most recent|<returncode>[1-9]|exit(?:ed)?(?: with)?(?: code| status)[:= ]+[1-9]|\b[A-Z]\w*Error:",
-    re.I,
-)
 _PEEK_CHARS = 600
 
 
@@ -79,8 +74,7 @@ class ItemKinds:
         self._items: Sequence[Item] = ()
         self._last: Item | None = None
         self._kinds: list[Kind | None] = []
-        # The expected content of each call's result.
-        self._calls: dict[str, Kind] = {}
+        self._calls: dict[str, Action] = {}
 
     def update(self, items: Sequence[Item]) -> Sequence[Kind | None]:
         """Return the kinds of all items, after classifying those that were not there the last time."""
@@ -96,22 +90,23 @@ class ItemKinds:
         kind: Kind | None = None if item.is_fold or item.role == "system" else "talk"
         for part in item.parts if kind else ():
             if part.kind == "call":
-                self._calls[part.call_id] = _classify_call(part)
+                self._calls.update((event.call_id, event) for event in read_call(part, 0) if isinstance(event, Action))
                 kind = "call" if len(part.text) >= CALL_CHARS_MIN else kind
             elif part.kind == "result":
-                kind = "error" if _is_failure(part) else self._calls.get(part.call_id, "output")
+                kind = _classify_result(part, self._calls.get(part.call_id))
         return kind
 
 
-def _classify_call(part: Part) -> Kind:
-    """Return what the result of a call will hold if it succeeds."""
-    action = read_call(0, part, "")
-    touches = {touch for touch, _ in action.touched}
-    if touches and touches <= {"read"}:
-        return "file"
-    is_search = _SEARCHES.match(action.command) if action.command else _SEARCH_TOOLS.search(action.tool)
-    return "search" if is_search and not touches else "output"
-
-
-def _is_failure(part: Part) -> bool:
-    return part.is_error or any(_FAILURES.search(text) for text in (part.text[:_PEEK_CHARS], part.text[-_PEEK_CHARS:]))
+def _classify_result(part: Part, action: Action | None) -> Kind:
+    """Return what a result holds. How a call ended is said at the beginning or at the end of its result."""
+    text = part.text
+    if len(text) > 2 * _PEEK_CHARS:
+        text = f"{text[:_PEEK_CHARS]}\n{text[-_PEEK_CHARS:]}"
+    outcome = next(
+        event for event in read_result(replace(part, text=text), 0, action) if isinstance(event, CallOutcome)
+    )
+    if outcome.status == "failed":
+        return "error"
+    if action is None:
+        return "output"
+    return "search" if action.verb == "search" else "file" if action.verb == "read" and action.targets else "output"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from refold.patterns import lazy_regex
 from refold.reading.events import Action, Status
@@ -38,15 +39,26 @@ _HISTORY = lazy_regex(r"(?:\w{1,40}_)?(?:history|log|logs|events|transactions|pa
 _LIST_SHOWN = 6
 
 
-def parse_json(text: str) -> object | None:
-    """Return the value that a text is as JSON, numbers as text; None if it is not JSON, too long or too deep."""
-    if text[:1] not in ("{", "[") or len(text) > JSON_CHARS_MAX:
-        return None
+def read_json(text: str, *, keep_numbers: bool = False) -> object | None:
+    """Return the value that a text is as JSON, numbers as text if asked; None if it is not JSON, or too deep."""
+    number = str if keep_numbers else None
     try:
-        parsed: object = json.loads(text, parse_float=str, parse_int=str)
+        parsed: object = json.loads(text, parse_constant=refuse_constant, parse_float=number, parse_int=number)
     except (ValueError, RecursionError):
         return None
     return parsed
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities, which Python's parser accepts."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_record(text: str) -> object | None:
+    """Return the object or list that a text is as JSON, numbers as text; None for anything else, or if too long."""
+    if text[:1] not in ("{", "[") or len(text) > JSON_CHARS_MAX:
+        return None
+    return read_json(text, keep_numbers=True)
 
 
 def open_envelope(record: object) -> object:
@@ -65,7 +77,7 @@ def open_envelope(record: object) -> object:
         else:
             return record
         if isinstance(record, str) and record[:1] in ("{", "["):
-            record = parse_json(record) or record
+            record = parse_record(record) or record
     return record
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
 from refold.reading.events import Action, CallOutcome, HarnessNote, ReadEvent, Status
-from refold.reading.fields import FIELDS_MAX, choose_fields, find_error, judge_record, open_envelope, parse_json
+from refold.reading.fields import FIELDS_MAX, choose_fields, find_error, judge_record, open_envelope, parse_record
 from refold.reading.outputs import TellingLine, find_lines, is_frame, says_well
 from refold.reading.tools import find_tool
 
@@ -352,7 +352,7 @@ class _ToolOutput:
         first = next(self._first_lines(), None)
         if first is None or self.text[first[0] : first[0] + 1] not in ("{", "["):
             return None
-        return parse_json(self.text[first[0] : max(stop for _, stop in self.spans)].rstrip())
+        return parse_record(self.text[first[0] : max(stop for _, stop in self.spans)].rstrip())
 
     def _read_record(self, record: object) -> None:
         """Read the fields of a record that say what happened."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from refold.patterns import lazy_regex
 from refold.reading.rules import read_table
 
-LineKind = Literal["frame", "total", "well", "failing", "error", "place", "raised", "changed", "trace", "level"]
+LineKind = Literal["frame", "total", "well", "failing", "error", "place", "raised", "changed", "trace", "level", "exit"]
 
 TABLE = "rules/outputs.toml"
 _FOUND_MAX = 5_000
@@ -22,15 +23,61 @@ _FOUND_MAX = 5_000
 _SEARCH_CHARS = 4_000_000
 # The search goes piece by piece: one long search would block other threads.
 _PIECE_CHARS = 32_000
+# What a text is, is judged by this much of it.
+_SAMPLE_CHARS = 20_000
+_LOG_SHARE = 0.25
+_CODE_SHARE = 0.2
 # How important a kind is to somebody who sees a part of an output; 0 is the most important.
-_RANKS: dict[str, int] = {"total": 0, "failing": 1, "error": 1, "place": 1, "changed": 1, "raised": 2, "trace": 4}
+_RANKS: dict[str, int] = {
+    "total": 0,
+    "exit": 0,
+    "failing": 1,
+    "error": 1,
+    "place": 1,
+    "changed": 1,
+    "raised": 2,
+    "trace": 4,
+}
+
+
+_LOG_LINE = lazy_regex(
+    r"""^(?:
+        \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d          # a date and a time
+      | \[?\d\d:\d\d:\d\d                               # a time
+      | [A-Z][a-z]{2}\ [ \d]\d\ \d\d:\d\d:\d\d          # syslog
+      | \[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b
+      | \S+\ (?:\.{3}\ )?(?:ok|PASS|PASSED|FAILED|FAIL|ERROR|SKIPPED)\b
+      | (?:test_\w+|\w+)\ \([\w.]+\)\ \.\.\.(?=\ )
+      | \.[.FEsxX]{9,}
+      | (?:={3,}|-{10,}|_{3,})(?:\ .*)?(?:\ =+|\ _+)?$
+      | (?:Collecting|Downloading|Installing|Requirement|Building|Compiling|Fetched|Unpacking|Setting\ up)\b
+      | \s*(?:at\ \S+\(|File\ ".*",\ line\ \d+)
+      | \$\ \S | >\ \S+@\S+
+      | \S+:\d+(?::\d+)?:\ (?:warning|error|note)\b
+    )""",
+    re.X,
+)
+_RUN_SIGN = lazy_regex(
+    r"^(?:={5,} (?:test session starts|FAILURES|ERRORS|short test summary)|Traceback \(most recent|Ran \d+ tests? in |"
+    r"<?(?:returncode|exit code|exit status)>?[ :=>]*-?\d|test result: |--- FAIL: |Tests run: |npm ERR!|"
+    r"make(?:\[\d+\])?: \*\*\*)",
+    re.M | re.I,
+)
+_CODE_LINE = lazy_regex(
+    r"^\s*(?:\d+\s+)?(?:def |class |import |from \w|return\b|if .*[:{]$|for .*[:{]$|const |let |var |function |public |"
+    r"private |#include|//|/\*|\*|\}|@\w)"
+)
 
 
 class TellingLine(NamedTuple):
-    """The line ``start`` to ``stop``, what it is, the name that it gives, and its rank: 0 is the most important."""
+    """The line ``start`` to ``stop``, the place ``at`` that matched, what it is, the name that it gives, and its rank.
+
+    Rank 0 is the most important.
+    """
 
     start: int
     stop: int
+    at: int
     kind: LineKind
     name: str = ""
     rank: int = 0
@@ -74,6 +121,19 @@ def _pattern(kind: LineKind) -> re.Pattern[str]:
     return next(rule.pattern for rule in load_line_rules() if rule.kind == kind)
 
 
+def looks_like_log(text: str) -> bool:
+    """Return whether a text is the output of a command, a test run or a log, judged by its beginning and its end."""
+    half = _SAMPLE_CHARS // 2
+    sample = text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
+    lines = [line[:300] for line in sample.split("\n") if line.strip()]
+    logged = sum(1 for line in lines if _LOG_LINE.match(line))
+    if lines and logged >= _LOG_SHARE * len(lines):
+        return True
+    # A run's own signs settle it, unless much of what was printed is a program's source.
+    code = sum(1 for line in lines if _CODE_LINE.match(line))
+    return _RUN_SIGN.search(sample) is not None and code <= _CODE_SHARE * len(lines)
+
+
 def find_lines(text: str, start: int, stop: int, *, is_log: bool = False) -> list[TellingLine]:
     """Return the telling lines between two places of a text in order, each once, under its first rule."""
     found: dict[int, TellingLine] = {}
@@ -88,7 +148,9 @@ def find_lines(text: str, start: int, stop: int, *, is_log: bool = False) -> lis
                 last = stop if last < 0 else last
                 names = match.groupdict().values() if rule.kind in ("failing", "place") else ()
                 name = next(filter(None, names), "")
-                found.setdefault(min(first, match.start()), TellingLine(first, last, rule.kind, name, rule.rank))
+                found.setdefault(
+                    min(first, match.start()), TellingLine(first, last, match.start(), rule.kind, name, rule.rank)
+                )
                 at = last + 1
     # A piece may begin or end inside a line; such a partial line is not telling.
     return sorted(line for line in found.values() if line.start < line.stop)

@@ -73,6 +73,12 @@ def find_tool(name: str) -> ToolRule | None:
     return next((rule for rule in load_rules("tool") if rule.pattern.fullmatch(plain)), None)
 
 
+def prints_output(name: str) -> bool:
+    """Return whether the result of a tool is what a program printed."""
+    rule = find_tool(name)
+    return rule is not None and (rule.prints or rule.verb in ("test", "build"))
+
+
 def find_command(command: SimpleCommand) -> ToolRule | None:
     """Return the rule for a shell's command by its first words."""
     words = drop_runners(command.words)

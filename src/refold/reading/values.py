@@ -18,7 +18,7 @@ from refold.conversation.message import Part
 from refold.patterns import lazy_regex
 from refold.reading.changes import CONTENT_KEYS
 from refold.reading.events import Value, ValueSource
-from refold.reading.fields import parse_json
+from refold.reading.fields import parse_record
 from refold.reading.outcomes import split_notes
 from refold.reading.outputs import is_frame
 from refold.reading.owners import OwnerFinder, list_leaves
@@ -246,7 +246,7 @@ def read_values(part: Part, index: int, source: ValueSource) -> tuple[Value, ...
     is_spoken = source in ("person", "assistant")
     text = _blank_notes(part.text)
     text = text if is_spoken else _blank_frame(text)
-    record = None if is_spoken else parse_json(text.strip())
+    record = None if is_spoken else parse_record(text.strip())
     if record is not None:
         found = _read_record(record, len(text), index)
     else:

@@ -19,7 +19,8 @@ from refold.conversation.reason import Language
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit, View
 from refold.patterns import lazy_regex
-from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
+from refold.reading.fields import read_json
+from refold.stages.gist import Observation, describe_call, describe_size, find_observations
 from refold.stages.stage import Goal, When, check_options, replace_part, take_until_met
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and last difference that are compared; others are only counted.

@@ -6,32 +6,26 @@ verbatim and bounded; no word about a call is invented, and nothing outside the 
 
 from __future__ import annotations
 
-import json
-import re
 from collections import deque
 from dataclasses import dataclass
-from typing import NoReturn
 
 from refold.conversation.message import Part
 from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Item, View
-from refold.stages.landmarks import find_landmarks
+from refold.reading.calls import read_call, read_result
+from refold.reading.events import Action, CallOutcome
+from refold.reading.fields import read_json
+from refold.reading.outputs import find_lines
 from refold.stages.stage import seen_part
 
 GIST_CHARS = 100
 _VALUE_CHARS = 80
 _PARSE_CHARS = 200_000
 _STATUS_CHARS = 200
+# An exit status is at the beginning or at the end of a result.
+_EXIT_CHARS = 600
 # The most telling arguments first; other short values follow in their own order.
 _TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
-# The outcome is reported at the beginning of an output or towards its end; only these parts are searched.
-_HEAD_CHARS, _TAIL_CHARS = 2_000, 8_000
-_WENT_WELL = re.compile(
-    r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b"
-    r"|\[?(?:(?:command|process) )?(?:finished|exited|completed) with (?:exit )?(?:code|status)[ :=]*0\b",
-    re.I,
-)
-_CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary files ")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,21 +93,6 @@ def _telling_values(arguments: str) -> list[tuple[str, str]]:
     return sorted(values, key=lambda pair: rank.get(pair[0], len(rank)))
 
 
-def read_json(text: str, *, keep_numbers: bool = False) -> object | None:
-    """Return the value that a text is as JSON, numbers as text if asked; None if it is not JSON, or too deep."""
-    number = str if keep_numbers else None
-    try:
-        parsed: object = json.loads(text, parse_constant=refuse_constant, parse_float=number, parse_int=number)
-    except (ValueError, RecursionError):
-        return None
-    return parsed
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and infinities, which Python's parser accepts."""
-    raise ValueError(f"{name} is not JSON")
-
-
 def first_line(text: str, chars_max: int) -> str:
     """Return the first line that says something, ending in ``…`` if anything of the text is left out."""
     stripped = text.strip()
@@ -143,17 +122,22 @@ def describe_size(text: str, language: Language) -> str:
     return f"{count_things(lines, 'line')}, {count_things(chars, 'character')}"
 
 
-def find_status(text: str) -> list[str]:
-    """Return the lines that say how it ended, if not simply well: the last total or exit status, the last error."""
-    spans = [(0, len(text))]
-    if len(text) > _HEAD_CHARS + _TAIL_CHARS:
-        # Only whole lines, so that what is quoted is a line of the original.
-        head, tail = text.rfind("\n", 0, _HEAD_CHARS), text.find("\n", len(text) - _TAIL_CHARS)
-        spans = [(0, max(0, head)), (tail + 1 if tail >= 0 else len(text), len(text))]
-    last: dict[bool, str] = {}
-    found = (spot for start, stop in spans for spot in find_landmarks(text, start, stop, is_log=False))
-    for spot in sorted(found):
-        line = text[spot.start : spot.stop]
-        if len(line) <= _STATUS_CHARS and not _WENT_WELL.match(line) and not line.startswith(_CHANGED_FILE):
-            last[spot.rank == 0] = line
-    return [last[is_total] for is_total in (True, False) if is_total in last]
+def tell_outcome(result: Part, call: Part | None) -> list[str]:
+    """Return the lines of a result that say how it ended, if not simply well: totals of tests, errors."""
+    events = read_call(call, 0) if call is not None else ()
+    action = next((event for event in events if isinstance(event, Action)), None)
+    outcome = next(event for event in read_result(result, 0, action) if isinstance(event, CallOutcome))
+    is_counted = any(name in ("passed", "failed", "errors") for name, _ in outcome.fields)
+    if outcome.status != "failed" and not is_counted:
+        return []
+    lines = dict.fromkeys((*_find_exit(result.text, outcome), outcome.text, outcome.error))
+    return [line for line in lines if line and len(line) <= _STATUS_CHARS and line in result.text]
+
+
+def _find_exit(text: str, outcome: CallOutcome) -> list[str]:
+    """Return the line with the exit status of a command that failed."""
+    if dict(outcome.fields).get("exit_code", "0") == "0":
+        return []
+    head, tail = min(len(text), _EXIT_CHARS), max(0, len(text) - _EXIT_CHARS)
+    marks = [*find_lines(text, 0, head), *find_lines(text, max(head, tail), len(text))]
+    return [text[mark.start : mark.stop] for mark in marks if mark.kind == "exit"][:1]

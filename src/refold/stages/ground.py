@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from refold.conversation.message import Message
 from refold.patterns import lazy_regex
-from refold.stages.gist import read_json
+from refold.reading.fields import read_json
 
 # Latin, Greek and Cyrillic letters: a name must not escape the check through an accent or a look-alike letter.
 LETTERS = "A-Za-z\u00c0-\u024f\u0370-\u052f"

@@ -19,15 +19,15 @@ from refold.conversation.message import Part, mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
+from refold.reading.fields import read_json
 from refold.reading.values import find_values
 from refold.stages.gist import (
     describe_call,
     describe_size,
     disarm_marks,
     find_observations,
-    find_status,
     first_line,
-    read_json,
+    tell_outcome,
 )
 from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part, take_until_met
 from refold.tokens.images import decode_head, read_size
@@ -146,7 +146,7 @@ def mask_line(result: Part, call: Part | None, handle: str, language: Language, 
     line = f"[{describe_call(tool, call.text if call else '')} → {', '.join(facts)}"
     if values:
         line += f"{'；其中：' if language == 'zh' else '; in it: '}{' '.join(values)}"
-    return "\n".join((f"{line} {handle}]", *find_status(result.text)))
+    return "\n".join((f"{line} {handle}]", *tell_outcome(result, call)))
 
 
 def _find_shown(view: View) -> set[str]:

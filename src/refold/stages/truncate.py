@@ -15,8 +15,9 @@ from refold.conversation import because
 from refold.conversation.message import mark
 from refold.conversation.reason import Language, ReasonKind, detect_language
 from refold.errors import ConfigError
+from refold.reading.outputs import TellingLine, find_lines, looks_like_log
+from refold.reading.tools import prints_output
 from refold.stages.gist import count_lines
-from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
 from refold.stages.stage import OutputStage, When, check_options
 
 _SHELL_HEAD = 0.2
@@ -52,16 +53,16 @@ class OutputText:
 
     def __init__(self, text: str, tool: str = "", *, is_cut_again: bool = False) -> None:
         self.text = text
-        self.is_log = names_shell(tool) or looks_like_log(text)
+        self.is_log = prints_output(tool) or looks_like_log(text)
         self._is_cut_again = is_cut_again
-        self._landmarks: list[Landmark] | None = None
+        self._landmarks: list[TellingLine] | None = None
 
-    def find_landmarks(self, head: int, tail: int) -> list[Landmark]:
+    def find_landmarks(self, head: int, tail: int) -> list[TellingLine]:
         """Return the telling lines between head and tail."""
         if not self._is_cut_again:
-            return find_landmarks(self.text, head, tail, is_log=self.is_log)
+            return find_lines(self.text, head, tail, is_log=self.is_log)
         if self._landmarks is None:
-            self._landmarks = find_landmarks(self.text, 0, len(self.text), is_log=self.is_log)
+            self._landmarks = find_lines(self.text, 0, len(self.text), is_log=self.is_log)
             self._landmarks.sort(key=lambda one: (one.rank, one.start))
         return [one for one in self._landmarks if head < one.start and one.stop < tail]
 
@@ -205,7 +206,7 @@ def _find_tail(text: str, room: Room) -> int:
 
 
 def _choose_landmarks(
-    text: str, found: list[Landmark], room: Room, *, marker: Room, count_max: int
+    text: str, found: list[TellingLine], room: Room, *, marker: Room, count_max: int
 ) -> tuple[list[tuple[int, int]], Room]:
     """Return the spans of the most telling landmarks that fit, in order, and what they take with their markers."""
     chosen: list[tuple[int, int]] = []

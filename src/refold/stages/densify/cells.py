@@ -13,7 +13,7 @@ import re
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from refold.stages.gist import refuse_constant
+from refold.reading.fields import refuse_constant
 
 # Values are plain: dict, list, str, Num, True, False, None.
 Value = Any

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from itertools import groupby
 
-from refold.stages.landmarks import looks_like_log
+from refold.reading.outputs import looks_like_log
 
 _LINES_MIN = 8
 _PREFIX_MIN = 10

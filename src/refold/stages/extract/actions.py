@@ -16,7 +16,9 @@ from typing import Literal, NamedTuple
 from refold.conversation.message import Message, Part, message_handle
 from refold.memo import Memo
 from refold.patterns import lazy_regex
-from refold.stages.gist import count_lines, find_status, read_json
+from refold.reading.fields import read_json
+from refold.reading.outputs import find_lines
+from refold.stages.gist import count_lines
 
 Touch = Literal["read", "written", "deleted"]
 
@@ -269,8 +271,9 @@ def _find_outcome(action: Action, text: str) -> str:
     """Return the line of a result that says most: how a run ended, what a call gave back; nothing for what was read."""
     if action.is_look and (action.touched or action.command):
         return ""
-    if totals := find_status(text):
-        return totals[0].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX]
+    totals = [line for line in find_lines(text, 0, len(text)) if line.kind == "total" and line.stop - line.start <= 200]
+    if totals:
+        return text[totals[-1].start : totals[-1].stop].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX]
     if action.command:
         lines = text[-4_000:].split("\n")
         said = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))
