@@ -193,6 +193,62 @@ def test_codex_with_another_service_is_refused(folder: Path, command: tuple[str,
         find_client("codex").redirect(make_start(folder, *command), URL)
 
 
+def test_opencode_is_asked_for_its_settings_and_the_chosen_provider_is_led_to_the_gateway(folder: Path) -> None:
+    settings = {
+        "model": "corp/m",
+        "provider": {"corp": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{COMPANY}/v1"}}},
+    }
+    program = folder / "opencode"
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = 'debug config' ] && echo '{json.dumps(settings)}'\n")
+    program.chmod(0o755)
+    given = json.dumps({"theme": "x", "provider": {"corp": {"options": {"timeout": 3}}}})
+    start = make_start(folder, str(program), "run", "hi", PATH="/usr/bin:/bin", OPENCODE_CONFIG_CONTENT=given)
+    assert find_upstreams(start, {}) == {"openai_upstream": f"{COMPANY}/v1"}
+    made = json.loads(find_client("opencode").redirect(start, URL).environ["OPENCODE_CONFIG_CONTENT"])
+    assert made["theme"] == "x"
+    assert made["provider"]["corp"]["options"] == {"timeout": 3, "baseURL": f"{URL}/v1"}
+    assert "openai" not in made["provider"], "its requests go somewhere else"
+    changed = make_start(folder, str(program), "run", "-m", "openai/gpt-5", PATH="/usr/bin:/bin")
+    assert find_upstreams(changed, {}) == {}
+    program.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(ConfigError, match="opencode debug config"):
+        find_upstreams(make_start(folder, str(program), PATH="/usr/bin:/bin"), {})
+
+
+def test_places_of_qwen_code_and_aider_have_to_agree(folder: Path) -> None:
+    write(folder, "work/.env", f"# the company's\nexport OPENAI_BASE_URL='{COMPANY}/v1'\n")
+    for program in ("qwen", "aider"):
+        assert find_upstreams(make_start(folder, program), {}) == {"openai_upstream": f"{COMPANY}/v1"}
+        with pytest.raises(ConfigError, match=r"name different addresses.*--openai-upstream"):
+            find_upstreams(make_start(folder, program, OPENAI_BASE_URL=OTHER), {})
+        given = {"openai_upstream": OTHER, "anthropic_upstream": OTHER}
+        assert find_upstreams(make_start(folder, program, OPENAI_BASE_URL=OTHER), given) == given
+
+
+def test_qwen_code_gets_the_address_on_its_command_line(folder: Path) -> None:
+    auth = {"selectedType": "openai", "baseUrl": f"{COMPANY}/v1"}
+    write(folder, "home/.qwen/settings.json", {"security": {"auth": auth}})
+    start = make_start(folder, "qwen", "--openai-base-url", f"{COMPANY}/v1", "-p", "hi")
+    assert find_upstreams(start, {}) == {"openai_upstream": f"{COMPANY}/v1"}
+    assert find_client("qwen").redirect(start, URL).command == ("qwen", "--openai-base-url", f"{URL}/v1", "-p", "hi")
+    with pytest.raises(ConfigError, match="auth type qwen-oauth"):
+        find_client("qwen").redirect(make_start(folder, "qwen", "--auth-type", "qwen-oauth"), URL)
+    write(folder, "work/.qwen/settings.json", {"modelProviders": {"openai": [{"id": "m", "baseUrl": OTHER}]}})
+    with pytest.raises(ConfigError, match="modelProviders"):
+        find_client("qwen").redirect(start, URL)
+
+
+def test_aider_gets_the_addresses_on_its_command_line_and_keeps_its_variables(folder: Path) -> None:
+    write(folder, "work/.aider.conf.yml", f"set-env:\n  - ANTHROPIC_API_BASE={COMPANY}\n  - X=1\n")
+    start = make_start(folder, "aider", "--message", "hi")
+    assert find_upstreams(start, {}) == {"anthropic_upstream": COMPANY}
+    command = find_client("aider").redirect(start, URL).command
+    assert command[:5] == ("aider", "--openai-api-base", f"{URL}/v1", "--set-env", "X=1")
+    assert f"ANTHROPIC_API_BASE={URL}" in command
+    assert f"ANTHROPIC_API_BASE={COMPANY}" not in command
+    assert command[-2:] == ("--message", "hi")
+
+
 def test_a_program_is_known_by_the_name_of_its_file(folder: Path) -> None:
     assert find_client("/usr/local/bin/claude") is find_client("claude")
     assert find_client("codex.cmd") is find_client("codex.exe")

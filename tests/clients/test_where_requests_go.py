@@ -24,8 +24,14 @@ PROGRAMS = {
     "claude": ("npm/node_modules/.bin/claude", ("-p", "hi", "--model", "claude-sonnet-4-5")),
     "codex": ("npm/node_modules/.bin/codex", ("exec", "--skip-git-repo-check", "hi")),
     "opencode": ("npm/node_modules/.bin/opencode", ("run", "hi")),
-    "qwen": ("npm/node_modules/.bin/qwen", ("-m", "scripted-1", "-p", "hi")),
-    "aider": ("aider/bin/aider", ("--no-git", "--yes", "--no-check-update", "--analytics-disable", "--message", "hi")),
+    "qwen": ("npm/node_modules/.bin/qwen", ("--auth-type", "openai", "-m", "scripted-1", "-p", "hi")),
+    "aider": (
+        "aider/bin/aider",
+        (
+            *("--model", "openai/gpt-4o", "--no-git", "--yes", "--no-stream", "--no-check-update"),
+            *("--analytics-disable", "--no-show-model-warnings", "--message", "hi"),
+        ),
+    ),
 }
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")]
 
@@ -52,6 +58,17 @@ COMPANY_CLAUDE = claude_env("COMPANY", "key-company")
 CORP = '[model_providers.corp]\nname="corp"\nbase_url="COMPANY/v1"\nenv_key="CORP_KEY"\nwire_api="responses"\n'
 CORP_KEY = {"CORP_KEY": "key-company"}
 CODEX = ".codex/config.toml"
+OPENAI_KEY = {"OPENAI_API_KEY": "key-company"}
+GPT = ("-m", "openai/gpt-5")
+QWEN = json.dumps({"security": {"auth": {"selectedType": "openai", "apiKey": "key-company", "baseUrl": "COMPANY/v1"}}})
+
+
+def opencode(name: str, address: str, package: str = "") -> str:
+    options = {"baseURL": address, "apiKey": "key-company"}
+    kind = {"npm": package, "models": {"scripted-1": {}}} if package else {}
+    return json.dumps({"autoupdate": False, "provider": {name: {**kind, "options": options}}})
+
+
 CASES = {
     "claude: the environment": Case("claude", environ=OTHER_CLAUDE),
     "claude: user settings over the environment": Case(
@@ -130,6 +147,37 @@ CASES = {
         "codex",
         {"home/else/config.toml": f'model_provider="corp"\n{CORP}', f"home/{CODEX}": 'openai_base_url="OTHER/v1"\n'},
         {**CORP_KEY, "CODEX_HOME": "HOME/else"},
+    ),
+    "opencode: the environment": Case("opencode", environ={**OPENAI_KEY, "OPENAI_BASE_URL": "OTHER/v1"}, after=GPT),
+    "opencode: its global file over the environment": Case(
+        "opencode",
+        {"home/.config/opencode/opencode.jsonc": "// a comment\n" + opencode("openai", "COMPANY/v1")},
+        {**OPENAI_KEY, "OPENAI_BASE_URL": "OTHER/v1"},
+        after=GPT,
+    ),
+    "opencode: the project's file over the global one": Case(
+        "opencode",
+        {
+            "home/.config/opencode/opencode.json": opencode("openai", "OTHER/v1"),
+            "work/opencode.json": opencode("openai", "COMPANY/v1"),
+        },
+        OPENAI_KEY,
+        after=GPT,
+    ),
+    "opencode: a provider of the company's own": Case(
+        "opencode",
+        {"work/opencode.json": opencode("corp", "COMPANY/v1", "@ai-sdk/openai-compatible")},
+        {"OPENAI_API_KEY": "key-other", "OPENAI_BASE_URL": "OTHER/v1"},
+        after=("-m", "corp/scripted-1"),
+    ),
+    "qwen: the environment": Case("qwen", environ={**OPENAI_KEY, "OPENAI_BASE_URL": "COMPANY/v1"}),
+    "qwen: user settings": Case("qwen", {"home/.qwen/settings.json": QWEN}),
+    "qwen: a .env file": Case("qwen", {"work/.env": "OPENAI_BASE_URL=COMPANY/v1\nOPENAI_API_KEY=key-company\n"}),
+    "aider: the environment": Case("aider", environ={**OPENAI_KEY, "OPENAI_API_BASE": "COMPANY/v1"}),
+    "aider: a .env file": Case("aider", {"work/.env": "OPENAI_API_BASE=COMPANY/v1\n"}, OPENAI_KEY),
+    "aider: its settings file": Case("aider", {"home/.aider.conf.yml": "openai-api-base: COMPANY/v1\n"}, OPENAI_KEY),
+    "aider: variables of its settings file": Case(
+        "aider", {"work/.aider.conf.yml": "set-env:\n  - OPENAI_BASE_URL=COMPANY/v1\n"}, OPENAI_KEY
     ),
     "codex: a trusted project cannot choose the provider": Case(
         "codex",

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ _CHATGPT = "https://chatgpt.com/backend-api/codex"
 _TRUE = ("1", "true", "yes", "on")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Start:
     """How a program would be started without refold."""
 
@@ -309,16 +310,210 @@ def _has_chatgpt_login(start: Start, settings: Mapping[str, Any]) -> bool:
 
 # opencode
 
+_PACKAGES = {
+    "@ai-sdk/openai": "openai_upstream",
+    "@ai-sdk/openai-compatible": "openai_upstream",
+    "@ai-sdk/anthropic": "anthropic_upstream",
+}
+
+
+def _find_opencode(start: Start) -> dict[str, str]:
+    """Return the addresses of opencode's providers; that of the chosen model comes before others of its kind."""
+    routes = _list_opencode_routes(start)
+    return {side: url for _, side, url in reversed(routes)}
+
 
 def _redirect_opencode(start: Start, url: str) -> Launch:
-    """Add the providers' addresses to the settings in opencode's environment."""
-    settings = _parse_object(
-        start.environ.get("OPENCODE_CONFIG_CONTENT") or "{}", json.loads, "OPENCODE_CONFIG_CONTENT"
+    """Add the gateway's address to the settings in opencode's environment, for every provider that it forwards to."""
+    text = start.environ.get("OPENCODE_CONFIG_CONTENT") or "{}"
+    settings = _parse_object(text, json.loads, "OPENCODE_CONFIG_CONTENT")
+    chosen = _find_opencode(start)
+    for name, side, address in _list_opencode_routes(start):
+        if chosen[side] == address:
+            added = {"provider": {name: {"options": {"baseURL": f"{url}/v1"}}}}
+            settings = _merge(settings, added)
+    return Launch(start.command, {"OPENCODE_CONFIG_CONTENT": json.dumps(settings), **_skip_proxy(start.environ)})
+
+
+@lru_cache(maxsize=4)
+def _list_opencode_routes(start: Start) -> list[tuple[str, str, str]]:
+    """Return provider, kind and address of opencode's providers, that of the chosen model first."""
+    settings = _ask_opencode(start)
+    providers: dict[str, Any] = {"openai": {}, "anthropic": {}, **settings.get("provider", {})}
+    chosen = (start.find_option("-m", "--model") or str(settings.get("model") or "")).partition("/")[0]
+    usual = _find_usual(start)
+    routes = []
+    for name, provider in providers.items():
+        side = _PACKAGES.get(str(provider.get("npm") or f"@ai-sdk/{name}"))
+        address = (provider.get("options") or {}).get("baseURL") or ""
+        if side is not None and (address or name in ("openai", "anthropic")):
+            routes.append((name, side, address or usual[side]))
+    return sorted(routes, key=lambda route: route[0] != chosen)
+
+
+def _ask_opencode(start: Start) -> dict[str, Any]:
+    """Return the settings that opencode itself puts together from all its files."""
+    # In the terminal the first argument may be the project's folder.
+    places = [start.folder / one for one in start.command[1:2] if (start.folder / one).is_dir()]
+    try:
+        done = subprocess.run(
+            [start.command[0], "debug", "config"],
+            cwd=places[0] if places else start.folder,
+            env=dict(start.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _refuse_file("opencode debug config", type(error).__name__) from None
+    return _parse_object(done.stdout, json.loads, "opencode debug config")
+
+
+# Qwen Code and aider: all places that name an address have to agree
+
+_ADDRESSES = {
+    "OPENAI_BASE_URL": "openai_upstream",
+    "OPENAI_API_BASE": "openai_upstream",
+    "AIDER_OPENAI_API_BASE": "openai_upstream",
+    "ANTHROPIC_BASE_URL": "anthropic_upstream",
+    "ANTHROPIC_API_BASE": "anthropic_upstream",
+}
+Named = Iterator[tuple[str, str, str]]
+
+
+def _agree(named: Named) -> dict[str, str]:
+    """Return the address of each kind; raise ConfigError if two places name different ones."""
+    found: dict[str, tuple[str, str]] = {}
+    for where, side, url in named:
+        other, known = found.setdefault(side, (where, url))
+        if known.rstrip("/") != url.rstrip("/"):
+            raise ConfigError(
+                "{where} and {other} name different addresses; name the right one with {option}",
+                where=where,
+                other=other,
+                option=f"--{side.replace('_', '-')}",
+            )
+    return {side: url for side, (_, url) in found.items()}
+
+
+def _list_named(where: str, variables: Mapping[str, Any]) -> Named:
+    for name, side in _ADDRESSES.items():
+        if isinstance(url := variables.get(name), str) and url:
+            yield f"{name} ({where})", side, url
+
+
+def _read_dotenv(path: Path) -> dict[str, str]:
+    """Return the variables of a .env file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise _refuse_file(str(path), type(error).__name__) from None
+    pairs = (line.strip().removeprefix("export ").partition("=") for line in lines if not line.lstrip().startswith("#"))
+    found = {name.strip(): value.partition(" #")[0].strip().strip("\"'") for name, equals, value in pairs if equals}
+    for name in _ADDRESSES:
+        if "$" in found.get(name, ""):
+            raise _refuse_file(str(path), f"{name} contains $")
+    return found
+
+
+def _find_qwen(start: Start) -> dict[str, str]:
+    return _agree(_list_qwen(start))
+
+
+def _list_qwen(start: Start) -> Named:
+    if flag := start.find_option("--openai-base-url"):
+        yield "--openai-base-url", "openai_upstream", flag
+    yield from _list_named("environment", start.environ)
+    for place in (start.folder, *start.folder.parents, start.home):
+        for path in (place / ".qwen" / ".env", place / ".env"):
+            yield from _list_named(str(path), _read_dotenv(path))
+    for path, settings in _list_qwen_settings(start):
+        yield from _list_named(str(path), _get(settings, "env"))
+        if isinstance(url := _get(settings, "security", "auth").get("baseUrl"), str) and url:
+            yield str(path), "openai_upstream", url
+
+
+def _list_qwen_settings(start: Start) -> list[tuple[Path, dict[str, Any]]]:
+    given = start.environ.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
+    paths = [Path(given or "/etc/qwen-code/settings.json")]
+    paths += [place / ".qwen" / "settings.json" for place in (start.home, start.folder)]
+    return [(path, _read_object(path, json.loads)) for path in paths]
+
+
+def _redirect_qwen(start: Start, url: str) -> Launch:
+    """Pass the address on the command line, which is stronger than everything but model providers."""
+    kinds = [start.find_option("--auth-type")]
+    for path, settings in _list_qwen_settings(start):
+        if any("baseUrl" in json.dumps(models) for models in _get(settings, "modelProviders").values()):
+            raise _refuse_managed("qwen", "modelProviders", path)
+        kinds.append(_get(settings, "security", "auth").get("selectedType"))
+    kind = kinds[0] or next((one for one in reversed(kinds) if one), None)
+    if kind not in (None, "openai"):
+        raise _refuse_service("qwen", f"auth type {kind}")
+    command = (start.command[0], "--openai-base-url", f"{url}/v1", *_drop_option(start, "--openai-base-url"))
+    return Launch(command, {"OPENAI_BASE_URL": f"{url}/v1", **_skip_proxy(start.environ)})
+
+
+def _find_aider(start: Start) -> dict[str, str]:
+    return _agree(_list_aider(start))
+
+
+def _list_aider(start: Start) -> Named:
+    if flag := start.find_option("--openai-api-base"):
+        yield "--openai-api-base", "openai_upstream", flag
+    yield from _list_named("environment", start.environ)
+    for path in (*_list_places(start, ".env"), *(start.folder / one for _, one in start.list_options("--env-file"))):
+        yield from _list_named(str(path), _read_dotenv(path))
+    for path, settings in _list_aider_settings(start):
+        variables = dict(str(one).partition("=")[::2] for one in settings.get("set-env") or ())
+        yield from _list_named(str(path), variables)
+        if isinstance(url := settings.get("openai-api-base"), str) and url:
+            yield str(path), "openai_upstream", url
+
+
+def _list_aider_settings(start: Start) -> list[tuple[Path, dict[str, Any]]]:
+    import yaml
+
+    paths = (
+        *_list_places(start, ".aider.conf.yml"),
+        *(start.folder / one for _, one in start.list_options("--config")),
     )
-    providers = settings.setdefault("provider", {})
-    for name in ("openai", "anthropic"):
-        providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = f"{url}/v1"
-    return Launch(start.command, {**name_urls(url), "OPENCODE_CONFIG_CONTENT": json.dumps(settings)})
+    return [(path, _read_object(path, yaml.safe_load)) for path in paths]
+
+
+def _redirect_aider(start: Start, url: str) -> Launch:
+    """Pass the addresses on the command line, which is stronger than files; its ``set-env`` replaces that of a file."""
+    kept = [str(one) for _, settings in _list_aider_settings(start)[-1:] for one in settings.get("set-env") or ()]
+    kept += [value for _, value in start.list_options("--set-env")]
+    urls = name_urls(url)
+    variables = [one for one in kept if one.partition("=")[0] not in urls]
+    variables += [f"{name}={urls[name]}" for name in ("OPENAI_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL")]
+    rest = Start((start.command[0], *_drop_option(start, "--openai-api-base")), start.environ, start.folder)
+    options = [part for one in variables for part in ("--set-env", one)]
+    command = (
+        start.command[0],
+        "--openai-api-base",
+        urls["OPENAI_API_BASE"],
+        *options,
+        *_drop_option(rest, "--set-env"),
+    )
+    return Launch(command, {**urls, **_skip_proxy(start.environ)})
+
+
+def _list_places(start: Start, name: str) -> list[Path]:
+    return [place / name for place in dict.fromkeys((start.home, find_repository(start.folder), start.folder))]
+
+
+def _get(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a nested object, empty if there is none."""
+    for name in names:
+        inner = settings.get(name)
+        settings = inner if isinstance(inner, dict) else {}
+    return dict(settings)
 
 
 # Files
@@ -358,8 +553,8 @@ def _read_object(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 def _parse_object(text: str, parse: Callable[[str], Any], where: str) -> dict[str, Any]:
     try:
         found = parse(text)
-    except ValueError as error:
-        raise _refuse_file(where, str(error)) from None
+    except Exception as error:  # noqa: BLE001 - each parser has errors of its own
+        raise _refuse_file(where, type(error).__name__) from None
     if not isinstance(found, dict):
         raise _refuse_file(where, "it is not an object")
     return found
@@ -428,7 +623,9 @@ ANY = Client(_BOTH, _find_usual, _redirect_any)
 CLIENTS: Mapping[str, Client] = {
     "claude": Client(("anthropic_upstream",), _find_claude, _redirect_claude),
     "codex": Client(("openai_upstream",), _find_codex, _redirect_codex),
-    "opencode": Client(_BOTH, _find_usual, _redirect_opencode),
+    "opencode": Client(_BOTH, _find_opencode, _redirect_opencode),
+    "qwen": Client(("openai_upstream",), _find_qwen, _redirect_qwen),
+    "aider": Client(_BOTH, _find_aider, _redirect_aider),
 }
 
 

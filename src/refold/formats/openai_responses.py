@@ -122,8 +122,11 @@ def _read_item(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
         return (Part("call", text, name, read_str(raw, "call_id", where), raw),)
     if kind in _RESULT_TYPES:
         return (_read_result(raw, where),)
-    link = raw.get(_LINK_FIELDS.get(kind, "call_id"))
-    return (Part("opaque", name=str_or_empty(raw.get("name")), call_id=str_or_empty(link), payload=raw),)
+    link, found = raw.get(_LINK_FIELDS.get(kind, "call_id")), raw.get("tools")
+    # The result of a search for tools: the model can use them only while it is in view.
+    tools = found if kind == "tool_search_output" and isinstance(found, list) else ()
+    loads = tuple(str_or_empty(one.get("name")) for one in tools if isinstance(one, dict))
+    return (Part("opaque", "", str_or_empty(raw.get("name")), str_or_empty(link), raw, loads=loads),)
 
 
 def _read_block(block: object, where: str) -> Part:
