@@ -87,6 +87,15 @@ def test_a_running_gateway_of_the_workspace_is_used_and_only_this_run_is_counted
     assert {one.path for one in rig.provider.requests} == {"/v1/chat/completions"}
 
 
+def test_a_run_counts_what_it_asks_the_model_not_what_it_counts_or_looks_up(rig: Rig) -> None:
+    base, headers = "/wrap/0123456789abcdef", {"anthropic-version": "2023-06-01"}
+    body = make_body("anthropic", make_dialog(1))
+    for path in ("count_tokens", "", "count_tokens"):
+        assert rig.http.post(f"{base}/v1/messages/{path}".rstrip("/"), json=body, headers=headers).status_code == 200
+    assert rig.http.get(f"{base}/v1/models").status_code == 200
+    assert rig.http.get(base).json()["requests"] == 1
+
+
 @pytest.mark.slow  # The test above shows that a run counts its own.
 def test_two_wraps_at_once_count_their_own_requests(rig: Rig, shell: Shell) -> None:
     command = [sys.executable, "-m", "refold", "wrap", "-w", str(shell.folder / "work"), "--", sys.executable]

@@ -38,6 +38,8 @@ def test_before_any_compression_sent_and_raw_are_the_same(manager: ContextCompre
     figures = read_figures(manager.ledger, "a")
     assert len(figures.requests) == 3
     assert all(one.tokens == one.tokens_raw for one in figures.requests)
+    assert figures.bill.dollars > 0
+    assert figures.bill.dollars_saved == 0, "a hit in the provider's cache is not what compression saved"
     assert figures.bill.cached_share == pytest.approx(0.5, abs=0.01)
 
 

@@ -104,6 +104,7 @@ def test_system_messages_among_those_of_claude_code_are_where_the_provider_accep
         {"role": "user", "content": "Please run all the steps."},
         {"role": "system", "content": "Agents: none."},
     ]
+    reasons, edits = [], 0
     for number in range(30):
         output = " ".join(f"s{number}w{word}" for word in range(150))
         call = {"type": "tool_use", "id": f"toolu_{number}", "name": "run", "input": {"command": f"step {number}"}}
@@ -114,7 +115,12 @@ def test_system_messages_among_those_of_claude_code_are_where_the_provider_accep
         body = {"model": "claude-opus-5-5", "max_tokens": 500, "messages": messages}
         answer = rig.post("anthropic", body, x_claude_code_session_id="id-1")
         assert answer.status_code == 200, answer.text
-    assert int(answer.headers["x-refold-edits"]) > 0
+        if int(answer.headers["x-refold-edits"]) != edits:
+            reasons.append(answer.headers["x-refold-reason"])
+        edits = int(answer.headers["x-refold-edits"])
+    assert edits > 0
+    assert len(reasons) > 1
+    assert not any(reason.startswith("kept") for reason in reasons), "the request that compresses says why"
     sent = rig.provider.requests[-1].body.decode()
     assert "Agents: none." in sent
     assert "Reminder 3:" in sent

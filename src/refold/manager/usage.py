@@ -336,7 +336,9 @@ def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[Reques
             tariff = Tariff.of_model(info if is_cached else replace(info, cache=NO_CACHE))
             plain = BilledRequest(raw, before_raw, one.output_tokens, idle)
             dollars = price_usage(one, info, is_cached=is_cached)
-            dollars_raw = charge_request(plain, tariff).total * info.prices.input / _MILLION
+            # A request that nothing was removed from cost what it cost, whatever the provider's cache did.
+            is_smaller = raw > one.input_tokens
+            dollars_raw = charge_request(plain, tariff).total * info.prices.input / _MILLION if is_smaller else dollars
         made.append(
             RequestFigures(
                 one.created_at,

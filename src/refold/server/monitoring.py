@@ -107,7 +107,8 @@ class Metrics:
             self.retried.inc()
         if exchange.problem and (exchange.has_begun or not exchange.status):
             self.broken.inc()
-        if exchange.asked.run:
+        # Other paths count tokens, list models or ask whether the gateway is there.
+        if exchange.asked.run and exchange.wire is not None:
             key = (exchange.asked.tenant, exchange.asked.run)
             self._runs.setdefault(key, RunCounts()).add(outgoing)
             self._runs.move_to_end(key)

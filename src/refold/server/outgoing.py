@@ -18,6 +18,7 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import LedgerError, RefoldError, SessionNotFound
+from refold.formats import place_messages
 from refold.formats.streamed import StreamedAnswer
 from refold.ledger.records import Event
 from refold.llm.choose import GATEWAY
@@ -109,11 +110,12 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
     """Return the client's bytes with the view in place of the messages; None if that is not possible."""
     if len(places.spans) != request.count:
         return None
-    if request.wire.name == "anthropic" and any(item.role == "system" for item in items):
-        return None  # Some of these may have to become user messages.
     pieces = find_pieces(items, request)
     if pieces is None or any(isinstance(piece, int) and piece >= len(places.spans) for piece in pieces):
         return None
+    if any(item.role == "system" for item in items):
+        known = {id(item.raw): piece for item, piece in zip(items, pieces, strict=True)}
+        pieces = [known.get(id(raw), raw) for raw in place_messages(request.wire.name, [item.raw for item in items])]
     return places.write(pieces)
 
 

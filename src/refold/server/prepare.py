@@ -18,6 +18,7 @@ from refold.config.values import follow_output
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall
+from refold.formats import place_messages
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.prepare import PreparedView
@@ -381,10 +382,7 @@ class Preparer:
         if not prepared.edits:
             return _describe(prepared)
         row, items = self.manager.ledger.read_session(session.id), self.manager.read_view(session.id)
-        is_same = len(items) == len(prepared.messages) and all(
-            item.raw is raw for item, raw in zip(items, prepared.messages, strict=True)
-        )
-        if not is_same or row is None:
+        if row is None or place_messages(row.wire, [item.raw for item in items]) != list(prepared.messages):
             return None
         return replace(_describe(prepared), items=items, has_forgotten=FORGOTTEN in row.settings)
 
