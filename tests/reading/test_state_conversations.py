@@ -187,3 +187,20 @@ def test_any_text_gives_a_state_that_prints(turns: list[tuple[str, str]]) -> Non
     assert write_state(talk.state)
     messages = parse_messages(make_format("openai"), talk.raw)
     assert advance(State(), messages, make_reader()) == talk.state
+
+
+def test_commands_that_an_agent_types_as_text_are_calls_once_results_come_as_text() -> None:
+    talk = begin()
+    talk.assistant("THOUGHT: I look around.\n\n```bash\nls\n```").user(
+        "<returncode>0</returncode>\n<output>\nsrc\n</output>"
+    )
+    talk.assistant("THOUGHT: Now the tests.\n\n```bash\npytest -q\n```")
+    talk.user("<returncode>1</returncode>\n<output>\nFAILED tests/test_parse.py::test_empty\n1 failed in 1s\n</output>")
+    assert [check.command for check in talk.state.failing] == ["pytest -q"]
+
+
+def test_commands_in_an_answer_to_a_person_are_no_calls() -> None:
+    talk = Conversation().user("How do I publish it?").assistant("Run this.\n\n```bash\ngit push origin main\n```")
+    talk.user("Thanks, that worked.")
+    assert talk.state.acts == ()
+    assert talk.state.pending == ()

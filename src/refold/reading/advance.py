@@ -8,11 +8,12 @@ Only ``Utterance`` events, which are a person's words, can become a task, a rule
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from refold.conversation.message import Message, is_observation
 from refold.conversation.speaker import judge_speaker
+from refold.reading.calls import read_fenced_call
 from refold.reading.deeds import note_call, note_change, take_outcome
 from refold.reading.draft import ASK_CHARS, BLOCK_CHARS, TASK_CHARS, StateDraft, cut_lines
 from refold.reading.events import (
@@ -96,9 +97,20 @@ def advance(state: State, messages: Iterable[Message], reader: Reader) -> State:
     for message in messages:
         events = reader(message, tuple(call.action for call in draft.pending))
         draft.open_message(message)
-        _take_message(draft, message, events)
+        _take_message(draft, message, (*events, *_read_typed_calls(draft, message, events)))
         draft.close_message()
     return draft.freeze()
+
+
+def _read_typed_calls(draft: StateDraft, message: Message, events: Sequence[ReadEvent]) -> Iterator[ReadEvent]:
+    """Yield the calls that the assistant types as text, in a conversation whose results come as text, too."""
+    texts = [index for index, part in enumerate(message.parts) if part.kind == "text"]
+    if message.role == "user" and any(isinstance(event, CallOutcome) and event.part in texts for event in events):
+        draft.has_text_results = True
+    is_typed = draft.has_text_results and message.role == "assistant"
+    if is_typed and not any(isinstance(event, Action) for event in events):
+        for index in texts:
+            yield from read_fenced_call(message.parts[index].text, index)
 
 
 def make_reader(is_result: Callable[[Message], bool] = is_observation) -> Reader:

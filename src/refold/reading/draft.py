@@ -67,6 +67,7 @@ class StateDraft:
         self.pending: list[PendingCall] = list(state.pending)
         self.people: list[str] = list(state.people)
         self.is_talk = state.is_talk
+        self.has_text_results = state.has_text_results
         self.found_files: list[str] = list(state.found_files)
         self.heard = state.heard
         self.proposal = state.proposal
@@ -128,6 +129,7 @@ class StateDraft:
             pending=tuple(self.pending),
             people=tuple(self.people),
             is_talk=self.is_talk,
+            has_text_results=self.has_text_results,
             found_files=tuple(self.found_files),
             heard=self.heard,
             proposal=self.proposal,

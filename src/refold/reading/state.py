@@ -247,6 +247,8 @@ class State:
     """The names of those who speak, in the order of their first words; empty where messages carry no names."""
     is_talk: bool = False
     """The assistant's messages carry a name: two people talk, and nobody states work."""
+    has_text_results: bool = False
+    """Results come as a user's text: then the commands in the assistant's words are calls."""
     found_files: tuple[str, ...] = ()
     """Files that were read before the work changed them: writing one of them whole does not create it."""
     heard: Quote | None = None

@@ -50,7 +50,7 @@ _ASSISTANT: tuple[StatementKind, ...] = ("guess", "conclusion", "done", "cause",
 _QUESTION = lazy_regex(r"[?？][\"'”’)）*_` ]{0,4}\Z")
 # A question that asks for a deed, not for words.
 _ASKS_FOR = lazy_regex(
-    r"\b(?:can|could|would|will|couldn't|can't) (?:you|we|u)\b|\bplease\b|"
+    r"\b(?:if you could|(?:can|could|would|will|couldn't|can't) (?:you|we|u))\b|\bplease\b|"
     r"帮|请(?!问)|麻烦|能不能|能推荐|可以.{0,6}(?:把|给)",
     re.I,
 )
