@@ -107,6 +107,31 @@ def test_an_upstream_that_breaks_the_protocol_is_an_error_and_leaves_nothing_ope
         wait_for(lambda: is_idle(rig) and upstream.open == 0)
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"not http at all\r\n\r\n", "malformed"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", "malformed"),
+        (b"HTTP/1.1 200 OK\r\nbroken header\r\n\r\n", "malformed"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nanything", "101"),
+    ],
+)
+def test_an_answer_that_is_not_http_is_502_with_its_reason(start, said, told):
+    with RawUpstream(play_bytes(said)) as upstream:
+        rig = start(upstream=upstream.url)
+        answer = rig.post("openai-chat", make_body("openai-chat", HELLO))
+        assert answer.status_code == 502
+        assert told in answer.json()["error"]["message"]
+        wait_for(lambda: is_idle(rig) and upstream.open == 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/compressX", "/v1/compress/more", "/v1/usages", "/v1/usage/today"])
+def test_a_path_that_begins_like_one_of_ours_goes_upstream(start, path):
+    rig = start()
+    rig.http.post(path, json={"messages": []})
+    assert [one.path for one in rig.provider.requests] == [path]
+
+
 def test_a_redirect_is_relayed_and_never_followed(start):
     with RawUpstream(lambda connection: None) as elsewhere:
         location = f"{elsewhere.url}/v1/chat/completions".encode()

@@ -71,7 +71,7 @@ WARM_S = 5.0
 # Seconds between attempts to read a ledger that could not be read at startup.
 LOAD_S = 5.0
 SIDECAR_PATH, CHAT_PATH = "/v1/compress", "/api/chat/compress"
-_INTERFACE = ("/api/", SIDECAR_PATH, "/v1/usage")
+_INTERFACE = frozenset((SIDECAR_PATH, "/v1/usage"))  # And everything under /api/; other paths belong to the upstream.
 # The interface parses most bodies on the event loop. A chat is parsed in a thread, a large sidecar request in a worker.
 INTERFACE_BYTES_MAX, CHAT_BYTES_MAX = 1_000_000, 16_000_000
 _RUN = re.compile(rf"{RUNS}/([0-9a-f]{{8,32}})(?=/|$)")
@@ -261,7 +261,7 @@ class Application:
             await send_json(send, status, write_error(side, status, f"refold: {refusal}"), own)
         elif run and path == "/":
             await send_json(send, 200, asdict(self.metrics.find_run(caller.tenant, run)))
-        elif path.startswith(_INTERFACE):
+        elif path in _INTERFACE or path.startswith("/api/"):
             scope["refold.caller"] = caller
             with self.gateway.count(caller.tenant):
                 await self._ask_interface(scope, receive, send)

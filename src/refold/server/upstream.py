@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -54,6 +55,7 @@ _STEERING = frozenset(
 )
 _AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 ERROR_BYTES_MAX = 1_000_000
+_REASON_CHARS_MAX = 100
 EVENT_BYTES_MAX = 65_536
 # After this time without an event, a stream is relayed unchanged: the request was accepted.
 FIRST_EVENT_S = 5.0
@@ -126,13 +128,20 @@ class Upstreams:
         has_body = bool(body) or asked.method in ("POST", "PUT", "PATCH")
         data = io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body if has_body else None
         try:
-            return await self._session.request(asked.method, url, data=data, headers=headers, allow_redirects=False)
+            found = await self._session.request(asked.method, url, data=data, headers=headers, allow_redirects=False)
         except (TimeoutError, aiohttp.ServerTimeoutError):
             raise UpstreamSlow(f"the {side} upstream did not answer in time") from None
+        except aiohttp.ClientResponseError as error:
+            why = (error.message or type(error).__name__).partition("\n")[0][:_REASON_CHARS_MAX]
+            raise ProviderError(f"the answer of the {side} upstream is malformed ({why})") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"the {side} upstream cannot be reached ({type(error).__name__})") from None
         except ValueError as error:
             raise ProviderError(f"the request cannot be forwarded ({type(error).__name__})") from None
+        if found.status == HTTPStatus.SWITCHING_PROTOCOLS:  # No client asked for that: the header is not forwarded.
+            found.close()
+            raise ProviderError(f"the {side} upstream answered 101 and switched to another protocol")
+        return found
 
 
 @frozen
