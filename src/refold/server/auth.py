@@ -273,7 +273,7 @@ class TenantStorage:
         """Return the bytes that a tenant has stored. Blocks."""
         return self._ledger.measure(make_id(tenant, ""))
 
-    def check(self, tenant: str) -> None:
-        """Raise StorageFull if a tenant has reached its limit. Blocks."""
-        if self.bytes_max and tenant and self.measure(tenant) >= self.bytes_max:
+    def check(self, tenant: str, more: int = 1) -> None:
+        """Raise StorageFull if ``more`` bytes would exceed a tenant's limit. Blocks."""
+        if self.bytes_max and tenant and self.measure(tenant) + more > self.bytes_max:
             raise StorageFull(f"this tenant has stored its limit of {self.bytes_max:,} bytes; delete sessions")

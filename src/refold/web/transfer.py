@@ -15,14 +15,15 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
-import orjson
 from fastapi import Request, Response
+from starlette.datastructures import UploadFile
 
 from refold.budget import Tariff
 from refold.conversation.reason import Language
@@ -51,6 +52,7 @@ IMPORT_PATH = "/import"
 SESSIONS_MAX = 30
 FILES_MAX = 400
 BYTES_MAX = 256_000_000
+UPLOAD_S_MAX = 600.0
 STEP_S = 20.0
 HOUR_S = 3_600.0
 MODEL_CHARS_MAX = 200
@@ -84,33 +86,39 @@ def find_import(application: Application, tenant: str) -> FileImport | None:
 
 
 async def take_files(request: Request) -> Response:
-    """Store the uploaded files in a temporary folder and start to import them."""
+    """Store the uploaded files in a temporary folder and start to import them; one import of a tenant at a time."""
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
     source.check()
-    known = _running.setdefault(source.application, {})
-    now = known.get(source.access.tenant)
-    if now is not None and now.is_running:
+    known, tenant = _running.setdefault(source.application, {}), source.access.tenant
+    before = known.get(tenant)
+    if before is not None and before.is_running:
         return Response("an import is already running", 409)
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > BYTES_MAX + 1_000_000:
         return Response("too large", 413)
+    made = known[tenant] = FileImport(find_language(request))  # Before the first await: the upload takes its time.
     folder = Path(tempfile.mkdtemp(prefix="refold-import-"))
     try:
-        async with request.form(max_files=FILES_MAX, max_fields=10) as form:
-            for number, file in enumerate(form.getlist("files")):
-                name = getattr(file, "filename", None)
-                if name:
-                    safe = re.sub(r"[^A-Za-z0-9._-]", "-", Path(name).name)[-120:]
-                    content = await file.read()  # type: ignore[union-attr]
-                    place = folder / f"{number:04}"
-                    place.mkdir()
-                    await asyncio.to_thread((place / safe).write_bytes, content)
-    except BaseException:
+        async with asyncio.timeout(UPLOAD_S_MAX), request.form(max_files=FILES_MAX, max_fields=10) as form:
+            uploaded = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
+            await asyncio.to_thread(_store_files, uploaded, folder)
+    except BaseException as error:
+        known.pop(tenant) if before is None else known.update({tenant: before})
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, TimeoutError):
+            return Response("the upload took too long", 408)
         raise
-    made = known[source.access.tenant] = FileImport(find_language(request))
     made.task = asyncio.create_task(_run(source, made, folder), name="refold-import")
     return Response(status_code=204)
+
+
+def _store_files(files: Sequence[UploadFile], folder: Path) -> None:
+    """Copy uploaded files, which are on the disk if they are large, each into a folder of its own."""
+    for number, file in enumerate(files):
+        place = folder / f"{number:04}" / re.sub(r"[^A-Za-z0-9._-]", "-", Path(file.filename or "").name)[-120:]
+        place.parent.mkdir()
+        with place.open("wb") as target:
+            shutil.copyfileobj(file.file, target, 1_000_000)
 
 
 async def _run(source: DataSource, job: FileImport, folder: Path) -> None:
@@ -166,6 +174,8 @@ def play_session(access: Access, session: Session) -> str:
     session_id = make_id(access.tenant, name)
     if len(session_id) > SESSION_ID_MAX or access.ledger.read_session(session_id) is not None:
         raise FormatError("there is a session {name!r} already; delete it to import it again", name=name[:60])
+    if access.tenant:
+        access.application.preparer.storage.check(access.tenant, len(dump_json(list(session.messages))))
     # No model is called, and the clock is that of the recording.
     config = access.manager.config.replace(summariser="extract", background=False)
     manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger)
@@ -222,7 +232,7 @@ def make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_writte
     """Return the usage that a provider would report, by our own count."""
     return {
         "prompt_tokens": prepared.total_tokens,
-        "completion_tokens": len(orjson.dumps(answer, default=str)) // 4,
+        "completion_tokens": len(dump_json(answer)) // 4,
         "prompt_tokens_details": {"cached_tokens": cached},
         "cache_creation_input_tokens": prepared.total_tokens - cached if is_written else 0,
     }
