@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import socket
 import threading
 import time
@@ -9,6 +10,8 @@ import time
 import httpx2
 import pytest
 
+from refold.server.fallback import WorkClock
+from refold.server.worker import read_process_time
 from refold.testing import drip, drop, empty_body, half_json, hang, html_page, never_end
 from refold.testing.postgres import find_port
 from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks, reset
@@ -262,6 +265,29 @@ def test_preparing_that_takes_too_long_fails_open(start):
     is_late.set()
     assert answer.headers["x-refold-reason"] == "failed-open; error=timeout"
     assert json.loads(rig.provider.requests[-1].body)["messages"] == longer
+
+
+@pytest.mark.parametrize(
+    ("used", "spent"),
+    [
+        pytest.param(0.1, 1.0, id="alone on the machine"),
+        pytest.param(0.025, 0.25, id="a quarter of the processor"),
+        pytest.param(0.0, 1.0, id="waiting"),
+        pytest.param(0.4, 1.0, id="other requests compute as well"),
+    ],
+)
+def test_time_that_other_programs_take_does_not_count_as_preparing(used, spent):
+    cpu = iter(at * used for at in range(100))
+    clock = WorkClock(lambda: next(cpu))
+    for _ in range(10):
+        clock.count(0.1)
+    assert clock.spent == pytest.approx(spent)
+
+
+def test_a_process_tells_its_processor_time():
+    before = read_process_time(os.getpid())
+    sum(at * at for at in range(2_000_000))
+    assert read_process_time(os.getpid()) > before
 
 
 def test_stopping_finishes_streams_first(start, tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("refold.server")
 THREADS_MAX = 2
+# The time limit of a request is looked at this often; a process that ran for less of a step than this share waited.
+STEP_S, WAITING_SHARE = 0.1, 0.05
 # A compression in memory is not stored, so nothing can be recalled from it: it removes no more than it must.
 _KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
 # No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
@@ -129,6 +132,41 @@ def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits
     )
 
 
+class WorkClock:
+    """Seconds of work for a time limit: processor time while a process computes, real time while it waits.
+
+    On a busy machine a process gets a part of the processor, and a limit in real time would cut down requests that are
+    prepared as they should be. A step in which the process hardly ran is a wait, for a lock, a disk or a server. A step
+    counts at most its own length: the process may have been suspended.
+    """
+
+    def __init__(self, read_cpu: Callable[[], float] = time.process_time) -> None:
+        self.spent = 0.0
+        self._read_cpu = read_cpu
+        self._cpu = read_cpu()
+
+    def choose_step(self, limit_s: float) -> float:
+        """Return how long to wait before the next count."""
+        return min(STEP_S, max(STEP_S / 10, limit_s - self.spent))
+
+    def count(self, step_s: float) -> float:
+        """Count a step of this length; return the seconds so far."""
+        before, self._cpu = self._cpu, self._read_cpu()
+        used = self._cpu - before
+        self.spent += min(used, step_s) if used > step_s * WAITING_SHARE else step_s
+        return self.spent
+
+
+async def wait_working(task: asyncio.Future[Any], limit_s: float) -> bool:
+    """Wait for a task that this process works on; return whether it was done within so many seconds of work."""
+    clock = WorkClock()
+    while not task.done() and clock.spent < limit_s:
+        step_s = clock.choose_step(limit_s)
+        await asyncio.wait({task}, timeout=step_s)
+        clock.count(step_s)
+    return task.done()
+
+
 class Fallback:
     """Prepares requests in memory when the normal way failed."""
 
@@ -145,7 +183,7 @@ class Fallback:
         if len(body) > self._settings.worker_bytes_min:
             return await self.cut_down(session.tenant, original, request.wire, limits, why)
         work = asyncio.ensure_future(asyncio.to_thread(self._compress, attempt))
-        done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
+        done = await wait_working(work, self._settings.prepare_s_max)
         error = work.exception() if done else None
         if error is not None:
             fields = {"session": session.id, "error": type(error).__name__}

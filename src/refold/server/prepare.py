@@ -35,7 +35,7 @@ from refold.server.body import (
     read_request,
     write_request,
 )
-from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job
+from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job, wait_working
 from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_held
 from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly, limit_window
 from refold.server.recall_tool import make_recall_tool
@@ -271,8 +271,7 @@ class Preparer:
     async def _run_bounded(self, attempt: Attempt) -> Outgoing:
         """Prepare within the time limit; after it, preparing continues and the request is compressed in memory."""
         task = asyncio.ensure_future(self._run(attempt))
-        done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
-        if done:
+        if await wait_working(task, self._settings.prepare_s_max):
             return task.result()
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         outgoing = await self._fallback.prepare(attempt, "timeout")

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from refold.errors import BudgetTooSmall, RefoldError
@@ -31,6 +32,7 @@ from refold.server.fallback import (
     NoWorker,
     PrepareJob,
     SmallerBody,
+    WorkClock,
     WorkerFailed,
     compress_to_fit,
     cut_down,
@@ -99,6 +101,15 @@ class FairThreads(ThreadPoolExecutor):
                     self._start_next()
 
 
+def read_process_time(pid: int) -> float:
+    """Return the processor time of a process in seconds; where the system does not tell, real time."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic()
+
+
 class _Process:
     """One worker process and the connection to it. Calls block and are made in threads, one at a time."""
 
@@ -111,20 +122,29 @@ class _Process:
 
     def call(self, job: tuple[str, str, bytes, PrepareJob | None], seconds: float) -> Any:
         """Send a job and return its result; raise WorkerFailed if the process died or its time is over."""
-        until, timer = time.monotonic() + seconds, threading.Timer(seconds, self.kill)
-        timer.start()
+        is_done, is_late = threading.Event(), threading.Event()
+        threading.Thread(target=self._kill_late, args=(seconds, is_done, is_late), daemon=True).start()
         try:
             self._pipe.send(job)
             made = self._pipe.recv()
         except (EOFError, OSError):
             made = WorkerFailed("the worker died")
         finally:
-            timer.cancel()
-        if time.monotonic() >= until:  # The timer may have killed it.
+            is_done.set()
+        if is_late.is_set():  # It was killed.
             raise WorkerFailed("timeout")
         if isinstance(made, Exception):
             raise made
         return made
+
+    def _kill_late(self, seconds: float, is_done: threading.Event, is_late: threading.Event) -> None:
+        """Kill the process after so many seconds of its work, unless the job is done before."""
+        clock = WorkClock(partial(read_process_time, self._process.pid or 0))
+        while not is_done.wait(step_s := clock.choose_step(seconds)):
+            if clock.count(step_s) >= seconds:
+                is_late.set()
+                self.kill()
+                return
 
     def kill(self) -> None:
         self._process.kill()
