@@ -17,11 +17,22 @@ from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
-from refold.formats import Beside, Codec, Intake, detect, parse_messages, place_messages, read_intake, read_output_limit
+from refold.formats import (
+    Beside,
+    Codec,
+    Intake,
+    MessageSource,
+    detect,
+    parse_messages,
+    place_messages,
+    read_intake,
+    read_output_limit,
+)
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
 from refold.prepared import Originals, PreparedContext, find_summary, hand_over, note_model, trace_items
+from refold.returned import OpenedHistory, open_records
 from refold.stages.stage import check_nothing
 from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
@@ -59,7 +70,8 @@ def compress(
 
     Without ``budget`` the model's window counts. Messages are dicts, objects of the providers' SDKs, a request body, or
     messages of a framework that ``codec`` converts; those that need no change come out as the objects that came in.
-    ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
+    A record among the messages, from an earlier call, is taken in by the next one. ``edits`` are those of an earlier
+    call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
     reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
     set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
     ``is_observation`` tells whether a user message is a tool's result sent as text, which may shrink. ``check`` runs
@@ -73,11 +85,15 @@ def compress(
     summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
-    parsed, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
+    given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
+    known = _check_edits(edits)
+    opened = OpenedHistory(given) if known else open_records(form, given, settings.fold.opening)
+    parsed = opened.messages
     room = _choose_budget(budget, settings, model, counter, output_tokens=read_output_limit(intake.body))
     lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
-    view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
+    kept = _find_pinned(pinned, given, opened)
+    view = apply(parsed, known or opened.folds, lens, fixed_tokens=fixed, pinned=kept)
     plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
@@ -85,13 +101,13 @@ def compress(
         messages=_write_messages(form, shown),
         summary=find_summary(shown.items),
         total_tokens=shown.tokens,
-        original_tokens=fixed + sum(lens.plain(message).tokens for message in parsed),
+        original_tokens=fixed + sum(lens.plain(message).tokens for message in given),
         system=system,
         tools=tools,
         edits=outcome.view.edits,
         report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
         originals=Originals(parsed, outcome.view.edits),
-        trace=lambda: trace_items(shown.items, [message.id for message in parsed], intake.raws),
+        trace=lambda: _trace(shown, opened, intake),
     )
     return hand_over(prepared, intake, tools=given_tools)
 
@@ -188,7 +204,15 @@ def _choose_budget(
     return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
 
 
-def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
+def _trace(shown: View, opened: OpenedHistory, intake: Intake) -> list[MessageSource]:
+    """Return the origin of each message in view, by its position in the history that was passed."""
+    raws = intake.raws
+    if raws is not None and opened.origins:
+        raws = [raws[at] for at in opened.origins]
+    return trace_items(shown.items, [one.id for one in opened.messages], raws, origins=opened.origins or None)
+
+
+def _find_pinned(pinned: object, messages: Sequence[Message], opened: OpenedHistory) -> frozenset[str]:
     """Return the ids of the messages at the positions that must not change."""
     wanted: set[str] = set()
     for at in pinned if isinstance(pinned, Iterable) else (pinned,):
@@ -196,7 +220,8 @@ def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
             raise FormatError(f"pinned holds a {type(at).__name__}; give the positions of messages as whole numbers")
         if not 0 <= at < len(messages):
             raise FormatError(f"pinned names message {at}, but there are {len(messages)} messages")
-        wanted.add(messages[at].id)
+        places = [place for place, origin in enumerate(opened.origins) if origin == at] if opened.origins else [at]
+        wanted.update(opened.messages[place].id for place in places)
     return frozenset(wanted)
 
 

@@ -27,6 +27,8 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 
 
 _FRAME_TOKENS = 5
+# With more earlier records than this, a new one takes them in.
+RECORDS_MAX = 2
 # Tokens of the one line that replaces messages where there is no room for a record.
 _LINE_TOKENS = 60
 _EXTRACT_TOKENS_MIN = 160
@@ -37,8 +39,9 @@ _REASON = because.WINDOWED()
 class Window:
     """Fold all but the newest units; with ``keep_turns``, all but those turns.
 
-    Earlier records stay as long as the view fits with them. A new record may use the room that the target leaves, at
-    most ``summary_tokens_max``. If the target leaves no room, it may use ``summary_share`` of the target, if that fits.
+    Earlier records stay as long as they are few and the view fits with them. A new record may use the room that the
+    target leaves, at most ``summary_tokens_max``. If the target leaves no room, it may use ``summary_share`` of the
+    target, if that fits.
     """
 
     name: ClassVar[str] = "window"
@@ -54,12 +57,15 @@ class Window:
         border = self._find_border(view)
         runs = free_runs(view)
         spoken = [[unit for unit in run if not is_record(view.items[unit.start])] for run in runs]
-        if view.tokens - _count_tokens(view, spoken) + _LINE_TOKENS * len(runs) <= goal.hard:
+        records = sum(map(len, runs)) - sum(map(len, spoken))
+        if records <= RECORDS_MAX and view.tokens - _count_tokens(view, spoken) + _LINE_TOKENS * len(runs) <= goal.hard:
             runs = [run for run in spoken if run]
         edits: list[Edit] = []
         least = _LINE_TOKENS if goal.is_late else min(self.summary_tokens_max, int(goal.target * self.summary_share))
-        # The turns to keep are folded only if the view would not fit with them.
-        left = view.tokens + least - (goal.target if border is None else goal.hard)
+        # The turns to keep are folded only if the view would not fit with them; then some room stays free.
+        old = [[unit for unit in run if unit.stop <= (border or 0)] for run in runs]
+        is_enough = border is not None and view.tokens - _count_tokens(view, old) + least <= goal.hard
+        left = view.tokens + least - (goal.hard if is_enough else goal.target)
         over = view.tokens - goal.hard
         for run in runs:
             units = _choose_units(view, run, left, border or 0)
