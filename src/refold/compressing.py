@@ -70,10 +70,9 @@ def compress(
 
     Without ``budget`` the model's window counts. Messages are dicts, objects of the providers' SDKs, a request body, or
     messages of a framework that ``codec`` converts; those that need no change come out as the objects that came in.
-    A record among the messages, from an earlier call, is taken in by the next one. ``edits`` are those of an earlier
-    call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
-    reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
-    set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
+    A record of an earlier call is taken in; ``edits`` of one are kept. ``pinned`` are positions that must not change.
+    ``dry_run`` only reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; else
+    the model set for summaries, ``model`` itself where its provider's key is known, or rules. ``answer`` replaces it.
     ``is_observation`` tells whether a user message is a tool's result sent as text, which may shrink. ``check`` runs
     between passes; once it raises OutOfTime, the newest messages that fit stay and one line replaces the rest.
     """
@@ -86,14 +85,11 @@ def compress(
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
     given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
-    known = _check_edits(edits)
-    opened = OpenedHistory(given) if known else open_records(form, given, settings.fold.opening)
-    parsed = opened.messages
+    opened = open_records(form, given, settings.fold.opening, _check_edits(edits))
     room = _choose_budget(budget, settings, model, counter, output_tokens=read_output_limit(intake.body))
     lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
-    kept = _find_pinned(pinned, given, opened)
-    view = apply(parsed, known or opened.folds, lens, fixed_tokens=fixed, pinned=kept)
+    view = apply(opened.messages, opened.edits, lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, given, opened))
     plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
@@ -106,7 +102,7 @@ def compress(
         tools=tools,
         edits=outcome.view.edits,
         report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
-        originals=Originals(parsed, outcome.view.edits),
+        originals=Originals(opened.messages, outcome.view.edits),
         trace=lambda: _trace(shown, opened, intake),
     )
     return hand_over(prepared, intake, tools=given_tools)

@@ -31,22 +31,27 @@ _BEHIND_MAX = 2_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedHistory:
-    """A history with what its records quote in their place, and the folds that show the records as they came.
+    """A history with what its records quote in their place, and the edits that show the records as they came.
 
     ``origins`` is the position of each message in the history that was passed.
     """
 
     messages: list[Message]
-    folds: tuple[Edit, ...] = ()
+    edits: tuple[Edit, ...] = ()
     origins: tuple[int, ...] = ()
 
 
-def open_records(form: Format, messages: Sequence[Message], opening: str = "") -> OpenedHistory:
-    """Return a history with its records opened; ``opening`` is that of the settings in use."""
+def open_records(
+    form: Format, messages: Sequence[Message], opening: str = "", edits: tuple[Edit, ...] = ()
+) -> OpenedHistory:
+    """Return a history with its records opened; ``opening`` is that of the settings in use.
+
+    With ``edits`` of an earlier call the history is the original one, which has no records to open.
+    """
     openings = tuple(filter(None, (*OPENINGS, opening.strip())))
-    found = {at: text for at, one in enumerate(messages) if (text := _read_record(one, openings))}
+    found = {at: text for at, one in enumerate(messages) if not edits and (text := _read_record(one, openings))}
     if not found:
-        return OpenedHistory(list(messages))
+        return OpenedHistory(list(messages), edits)
     raws: list[object] = []
     origins: list[int] = []
     for at, message in enumerate(messages):
