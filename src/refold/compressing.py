@@ -73,15 +73,15 @@ def compress(
     A record of an earlier call is taken in; ``edits`` of one are kept. ``pinned`` are positions that must not change.
     ``dry_run`` only reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; else
     the model set for summaries, ``model`` itself where its provider's key is known, or rules. ``answer`` replaces it.
-    ``is_observation`` tells whether a user message is a tool's result sent as text, which may shrink. ``check`` runs
-    between passes; once it raises OutOfTime, the newest messages that fit stay and one line replaces the rest.
+    ``is_observation`` recognises tool results sent as user text. ``check`` runs between passes; once it raises
+    OutOfTime, the newest messages that fit stay and one line replaces the rest.
     """
     settings, intake = _choose_config(preset, config), _read_messages(messages, codec)
     beside = Beside(system, tools, _check_model(model), format).complete(intake)
-    system, given_tools, tools, raws, named = beside.system, tools, beside.tools, intake.raws or (), beside.model
+    system, given_tools, tools, raws, named = beside.system, tools, beside.tools, intake.raws or (), beside.model or ""
     model = named or settings.model
     form = detect(raws, system=system, tools=tools, name=beside.format)
-    summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
+    summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named, form.name)
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
     given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
