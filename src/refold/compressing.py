@@ -82,8 +82,7 @@ def compress(
     model = named or settings.model
     form = detect(raws, system=system, tools=tools, name=beside.format)
     summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named, form.name)
-    if summariser is not None:
-        settings, answer = summariser.settle(), summariser.answer_now
+    settings, answer = (summariser.settle(), summariser.answer_now) if summariser else (settings, answer)
     given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
     opened = open_records(form, given, settings.fold.opening, _check_edits(edits))
     room = _choose_budget(budget, settings, model, counter, output_tokens=read_output_limit(intake.body))
@@ -92,7 +91,7 @@ def compress(
     view = apply(opened.messages, opened.edits, lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, given, opened))
     plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
-    shown = view if dry_run else outcome.view
+    shown, edits = view if dry_run else outcome.view, outcome.view.edits
     prepared = PreparedContext(
         messages=_write_messages(form, shown),
         summary=find_summary(shown.items),
@@ -100,9 +99,9 @@ def compress(
         original_tokens=fixed + sum(lens.plain(message).tokens for message in given),
         system=system,
         tools=tools,
-        edits=outcome.view.edits,
+        edits=edits,
         report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
-        originals=Originals(opened.messages, outcome.view.edits),
+        originals=Originals(opened.messages, edits),
         trace=lambda: _trace(shown, opened, intake),
     )
     return hand_over(prepared, intake, tools=given_tools)
