@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -354,3 +355,50 @@ def test_a_statement_long_as_a_book_is_cut_and_counted() -> None:
     assert quote.cut > 9_000
     assert quote.text.endswith("simple.")
     assert f"{quote.cut:,}" in quote.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest -q",
+        "cd /app && pytest -q 2>&1 | tail -3",
+        "PYTHONPATH=. timeout 60 pytest -q | grep -E '(passed|failed)' | head -5",
+        "# once more\ncd app\nsource env\npytest -q || true",
+        "pytest   -q > out.txt",
+    ],
+)
+def test_runs_of_one_command_are_one_check_whatever_surrounds_it(command: str) -> None:
+    story = begin().run("pytest -q", "1 failed", "failed", "test").run(command, "12 passed", "ok", "test")
+    assert [(check.status, check.runs) for check in story.state.checks] == [("ok", 2)]
+
+
+def test_runs_of_other_tests_are_other_checks() -> None:
+    story = begin().run("pytest tests/a.py", "1 failed", "failed", "test").run("pytest tests/b.py", "ok", "ok", "test")
+    assert len(story.state.checks) == 2
+
+
+def test_a_value_that_was_used_again_outlives_those_of_one_large_result() -> None:
+    story = begin()
+    for content in ("x", "y"):
+        raw = {"role": "tool", "tool_call_id": "c", "content": content}
+        story.add(raw, Value(text="EHGLP3", owner="reservation"))
+    many = [Value(text=f"id-{number}", owner="row") for number in range(2 * BOUNDS["values"])]
+    story.add({"role": "tool", "tool_call_id": "c", "content": "z"}, *many)
+    assert "EHGLP3" in [value.text for value in story.state.values]
+    assert len(story.state.values) == BOUNDS["values"]
+
+
+def test_the_message_that_opened_the_work_is_the_task_once_tools_are_used() -> None:
+    story = Story().person(("remark", "Hi, I was hoping to change my flight from JFK.")).assistant(("question", "Id?"))
+    assert story.state.task is None
+    story.person(("remark", "It is DF89BM.")).run("lookup DF89BM", "found")
+    assert story.state.task is not None
+    assert story.state.task.quote.text == "Hi, I was hoping to change my flight from JFK."
+
+
+def test_an_answer_that_ends_with_a_question_closes_the_ask() -> None:
+    story = begin().assistant(("done", "Fixed.")).person(("question", "Which flights leave after noon?"))
+    story.assistant(("question", "From which airport?")).person(("remark", "From JFK."))
+    assert [item.quote.text for item in story.state.open] == ["Which flights leave after noon?"]
+    story.assistant(("finding", "HAT136 leaves at 14:00."), ("question", "Shall I book it?"))
+    assert [item.kind for item in story.state.open] == ["question"]

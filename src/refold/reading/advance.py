@@ -28,6 +28,7 @@ from refold.reading.events import (
     WorkPlan,
 )
 from refold.reading.read import read
+from refold.reading.rules import find_kinds
 from refold.reading.same import is_negative, matter_words, share_matter
 from refold.reading.state import (
     Belief,
@@ -63,21 +64,6 @@ _SAME_RULE = 0.75
 _SAME_BELIEF = 0.8
 _OPPOSED = 0.6
 _CORRECTS = 0.5
-_FINISH = re.compile(
-    r"\bsubmit\b|\b(?:when|once|after|if) (?:you(?:'re| are|'ve| have)?|everything|all|the work)\b[^.\n]{0,60}"
-    r"\b(?:done|finish|complet)"
-    r"|\bto finish\b|\bfinish (?:your work|by|the task)|完成(?:之后|以后|后|时)|做完|提交",
-    re.IGNORECASE,
-)
-_UNDO = re.compile(
-    r"\b(?:undo|revert|roll(?:ed)? ?back|scrap|forget|never ?mind|ignore) |撤销|撤回|还原|恢复|算了|不用了",
-    re.IGNORECASE,
-)
-_PREFERS = re.compile(
-    r"\b(?:prefer|love|like|hate|dislike|favou?rite|can't stand|rather|enjoy|allergic|vegetarian|vegan)\b"
-    r"|喜欢|爱吃|偏好|讨厌|最爱|习惯|过敏",
-    re.IGNORECASE,
-)
 _FIRST_PERSON = re.compile(
     r"(?:\W*(?:so|now|ok|okay|then|wait|first|next|also|and)\b){0,3}\W*(?:I|we|let)\b|[^，。]{0,6}(?:我|我们)(?:将|会|要|来|先)",
     re.IGNORECASE,
@@ -176,6 +162,8 @@ def _hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent
     # The view keeps the same message as the task: one function decides.
     states_work = judge_speaker(text, draft.task.quote.text if draft.task else "") == "task"
     is_task = states_work and any(event.kind == "request" for event in words)
+    if states_work and draft.opening is None:
+        draft.opening = draft.quote(words[0], text, TASK_CHARS)
     if is_task:
         _drop_open(draft, "ask", "plan", "next")
         draft.task = _make_task(draft, text, words)
@@ -191,7 +179,7 @@ def _hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent
         elif event.kind == "remark":
             if not is_whole and (asked is not None or _tells_something(event.text)):
                 draft.said.append(Said(kind=_judge_said(event.text), quote=quote, about=asked))
-        elif event.kind == "correction" or _UNDO.search(event.text):
+        elif event.kind == "correction" or "undo" in find_kinds(event.text, "person"):
             _strike_corrected(draft, quote)
     if not is_task:
         _note_asks(draft, text, words)
@@ -229,7 +217,7 @@ def _hear_talk(draft: StateDraft, words: Sequence[Utterance | Statement], asked:
 
 
 def _judge_said(text: str) -> SaidKind:
-    return "preference" if _PREFERS.search(text) else "fact"
+    return "preference" if "preference" in find_kinds(text, "person") else "fact"
 
 
 def _note_asks(draft: StateDraft, text: str, words: list[Utterance]) -> None:
@@ -251,7 +239,7 @@ def _tells_something(text: str) -> bool:
 
 def _make_task(draft: StateDraft, text: str, words: list[Utterance]) -> TaskText:
     quote = draft.quote(words[0], text, TASK_CHARS)
-    said = [event for event in words if _FINISH.search(event.text)]
+    said = [event for event in words if "finish" in find_kinds(event.text, "person")]
     # The sentence with the command says more than the one after it.
     finish = next((event for event in reversed(said) if event.block or "`" in event.text), said[-1] if said else None)
     return TaskText(quote=quote, finish=draft.quote(finish, _join_block(finish.text, finish.block)) if finish else None)
@@ -303,10 +291,11 @@ def _strike_corrected(draft: StateDraft, quote: Quote) -> None:
 
 
 def _adopt_ask(draft: StateDraft) -> None:
-    """Make what the person said last the task, once the assistant works on it with tools."""
-    if draft.task is None and draft.heard is not None:
-        draft.task = TaskText(quote=draft.heard)
-        draft.open = [item for item in draft.open if item.quote.position != draft.heard.position]
+    """Make what the person said first the task, once the assistant works on it with tools."""
+    if draft.task is None and draft.opening is not None:
+        opening = draft.opening
+        draft.task = TaskText(quote=opening)
+        draft.open = [item for item in draft.open if item.quote.position != opening.position]
 
 
 # The assistant's words
@@ -354,7 +343,9 @@ def _end_message(draft: StateDraft, statements: list[Statement], *, has_call: bo
     if before is not None and before.part == words.part and len(text) <= _POINTING_CHARS:
         text = f"{before.text} {text}"  # "Shall I?" says nothing alone.
     draft.proposal = draft.quote(words, _join_block(text, words.block))
-    if not has_call and not questions:
+    # A question that comes with an answer leaves nothing open; one alone asks for more.
+    has_answer = not questions or any(event.kind in _BELIEFS or event.block for event in statements)
+    if not has_call and has_answer:
         _drop_open(draft, "ask")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 from refold.conversation.message import Message, message_handle
 from refold.reading.events import ReadEvent
@@ -69,14 +70,17 @@ class StateDraft:
         self.is_talk = state.is_talk
         self.has_text_results = state.has_text_results
         self.found_files: list[str] = list(state.found_files)
+        self.opening = state.opening
         self.heard = state.heard
         self.proposal = state.proposal
         self.omitted: Counter[str] = Counter(dict(state.omitted))
         self._message: Message | None = None
+        self._handles: dict[int, str] = {}
 
     def open_message(self, message: Message) -> None:
         """Make a message the source of the quotes that follow."""
         self._message = message
+        self._handles.clear()
         if message.name and message.role in ("user", "assistant"):
             self.is_talk = self.is_talk or message.role == "assistant"
             if message.name not in self.people and len(self.people) < PEOPLE_MAX:
@@ -93,10 +97,17 @@ class StateDraft:
             if section not in _SILENT:
                 self.omitted[section] += excess
             if section == "values":
-                for text in sorted(entries, key=lambda text: (entries[text].used, entries[text].times))[:excess]:
-                    del entries[text]
+                self._drop_values(excess)
             else:
                 del entries[:excess]
+
+    def _drop_values(self, excess: int) -> None:
+        """Drop the oldest values that only one message has, then those that were used longest ago."""
+        once = (text for text, value in self.values.items() if value.used == value.quote.position)
+        for text in list(islice(once, excess)):
+            del self.values[text]
+        for text in list(islice(self.values, max(0, len(self.values) - BOUNDS["values"]))):
+            del self.values[text]
 
     def quote(self, event: ReadEvent, text: str | None = None, limit: int = QUOTE_CHARS) -> Quote:
         """Return an event's words, or these, with the place of the current message."""
@@ -104,7 +115,9 @@ class StateDraft:
         assert message is not None
         words, cut = cut_middle(event.text if text is None else text, limit)
         part = event.part if event.part < len(message.parts) else 0
-        handle = message_handle(message, part)
+        handle = self._handles.get(part)
+        if handle is None:
+            handle = self._handles[part] = message_handle(message, part)
         return Quote(text=words, handle=handle, position=self.messages, speaker=message.name or message.role, cut=cut)
 
     def strike(self, quote: Quote, by: Quote) -> None:
@@ -131,6 +144,7 @@ class StateDraft:
             is_talk=self.is_talk,
             has_text_results=self.has_text_results,
             found_files=tuple(self.found_files),
+            opening=self.opening,
             heard=self.heard,
             proposal=self.proposal,
             omitted=tuple(sorted(self.omitted.items())),

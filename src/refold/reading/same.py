@@ -12,10 +12,9 @@ _SCENE = re.compile(
 )
 # How much of the output is looked at is no part of what was run.
 _TAIL = re.compile(
-    r"\s*(?:2?>&?\s*\S+|\|\s*(?:head|tail|grep|less|cat|tee|sed|awk|wc|sort|uniq)\b(?:[^|'\"]|'[^']*'|\"[^\"]*\")*"
-    r"|\|\|\s*(?:true|echo\b.*)|;\s*echo\b.*)\s*$"
+    r" ?(?:2?>&? ?\S+|\| ?(?:head|tail|grep|less|cat|tee|sed|awk|wc|sort|uniq)\b(?:[^|'\"]|'[^']*'|\"[^\"]*\")*"
+    r"|\|\| ?(?:true|echo\b.*)|; ?echo\b.*)$"
 )
-_COMMENT = re.compile(r"^\s*#.*\n", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_][\w.'/-]*|\d[\w.,:/-]*|[\u3400-\u9fff]+")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _GRAMMAR_WORDS = (
@@ -37,11 +36,11 @@ _NO = re.compile(
 @lru_cache(4096)
 def command_key(command: str) -> str:
     """Return what two runs of one command share: without folder, environment, filters of output and spacing."""
-    text = _COMMENT.sub("", command[:2000]).strip()
-    text = _SCENE.sub("", text)
+    lines = [line for line in command[:2000].split("\n") if not line.lstrip().startswith("#")]
+    text = " ".join(_SCENE.sub("", "\n".join(lines).strip()).split())
     while (cut := _TAIL.sub("", text)) != text:
         text = cut
-    return " ".join(text.split())[:400] or " ".join(command.split())[:400]
+    return text[:400] or " ".join(command.split())[:400]
 
 
 @lru_cache(4096)
