@@ -178,7 +178,7 @@ def test_the_bare_line_of_a_later_rung_is_read_again_so_that_its_values_come_bac
     view = view_of([user("Build all."), *early, user("And now?"), *step("run", {}, lines(40))])
     bare = run(Window(summary_tokens_max=0), view, Goal(target=600, hard=600))
     assert "image_3a3f77" not in "".join(shown(bare))
-    later = extend(bare, view_of([user("Go on."), *step("run", {}, lines(60)), assistant("done")]).messages)
+    later = extend(bare, view_of([user("What next?"), *step("run", {}, lines(60)), assistant("done")]).messages)
     room = Goal(target=1_200, hard=2_000)
     again = run(Fold(standing_share=0.8, summary_share=0.4), later, replace(room, target=later.tokens // 2))
     assert "image_3a3f77" in "".join(shown(again))

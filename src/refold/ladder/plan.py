@@ -41,6 +41,8 @@ DOCUMENT_TOKENS = 3_000
 # New content is sent whole if it leaves 1/REST_SHARE of the room, within these bounds, to everything else; in a small
 # room, if it leaves one line.
 REST_SHARE, REST_TOKENS_MIN, REST_TOKENS_MAX, LINE_TOKENS = 8, 160, 4_000, 60
+# In fewer tokens a task says nothing: where the newest step leaves less, it is folded with the rest.
+TASK_TOKENS_MIN = 100
 # Large new content raises the target, up to this share of the room; so do documents of a person, up to half of it.
 RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
 # New documents, and new content that does not fit whole, fill at most this share: the next requests need room, too.
@@ -147,12 +149,19 @@ def keep_task(view: View, stages: Sequence[Stage]) -> View:
 
 
 def _shorten_task(view: View, plan: Plan, goal: Goal) -> Climb:
-    """Cut a task that takes more than its share of the room, unless it is also the newest user message or held."""
+    """Cut a task that takes more than its share of the room, unless it is also the newest user message or held.
+
+    It gives way to the newest step and the newest user message, which are sent whole wherever they fit.
+    """
     at = view.task_at
     if at is None or at == view.newest_user or view.items[at].message.id in view.held | view.pinned:
         return Climb(view, (), ())
     room = goal.hard - count_lead(view.items, view.fixed_tokens)
-    edit = shorten_task(view, at, int(room * TASK_SHARE), goal.language)
+    rest = max(2 * LINE_TOKENS, min(room // REST_SHARE, REST_TOKENS_MAX))
+    left = goal.hard - rest - (_count_untouchable(view) - view.items[at].tokens)
+    if left < min(TASK_TOKENS_MIN, view.items[at].tokens):
+        return Climb(replace(view, task=""), (), ())
+    edit = shorten_task(view, at, min(int(room * TASK_SHARE), left), goal.language)
     after, report = take_edits(view, [edit] if edit else [], LAST_RESORT, strict=plan.strict)
     return Climb(after, report.edits, (report,) if report.edits else ())
 

@@ -18,6 +18,7 @@ from refold.memo import Memo
 from refold.patterns import lazy_regex
 from refold.reading.fields import read_json
 from refold.reading.outputs import find_lines
+from refold.stages.extract.layout import mark_cut
 from refold.stages.gist import count_lines
 
 Touch = Literal["read", "written", "deleted"]
@@ -267,10 +268,16 @@ def _find_exit(text: str) -> int | None:
     return None
 
 
+# What git says of a commit: its branch, its hash, its subject.
+_COMMIT = lazy_regex(r"^\[[\w./-]{1,80}(?: \([a-z -]{3,20}\))? [0-9a-f]{7,40}\] [^\n]{1,200}", re.M)
+
+
 def _find_outcome(action: Action, text: str) -> str:
     """Return the line of a result that says most: how a run ended, what a call gave back; nothing for what was read."""
     if action.is_look and (action.touched or action.command):
         return ""
+    if action.command and (commit := _COMMIT.search(text[:4_000])):
+        return commit[0][:ERROR_CHARS_MAX]
     totals = [line for line in find_lines(text, 0, len(text)) if line.kind == "total" and line.stop - line.start <= 200]
     if totals:
         return text[totals[-1].start : totals[-1].stop].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX]
@@ -334,7 +341,8 @@ def _write_arguments(arguments: Mapping[str, object], text: str) -> str:
     shown = []
     for key, value in arguments.items():
         written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown.append(f"{key}={written}" if len(written) <= 120 and "\n" not in written else f"{key}=…")
+        is_short = len(written) <= 120 and "\n" not in written
+        shown.append(f"{key}={written if is_short else mark_cut(len(written))}")
     return ", ".join(shown)
 
 

@@ -466,7 +466,7 @@ def _write_crowd(crowd: Sequence[Artifact], zh: bool) -> str:
     """Write values of one shape as one line: how many, one of them, and where they are."""
     first, many = crowd[0], sum(one.alike for one in crowd)
     where = ", ".join(dict.fromkeys(shorten_handle(one.handle) for one in crowd[:PLACES_MAX]))
-    where += ", …" if len(crowd) > PLACES_MAX else ""
+    where += f", +{len(crowd) - PLACES_MAX}" if len(crowd) > PLACES_MAX else ""
     name = SORT_NAMES["id" if first.sort == "identifier" else first.sort][zh]
     return f"{many} 个{name}，形如 {first.value}，见 {where}" if zh else f"{many} {name} like {first.value} in {where}"
 

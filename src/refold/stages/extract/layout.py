@@ -30,14 +30,20 @@ FRAME_TOKENS_MIN = 700
 # Digits of a handle in a record: as few as lookup still finds.
 HANDLE_DIGITS = 6
 _MARK = lazy_regex(r"⟨([^⟨⟩]{0,60})⟩")
+# Marks of a cut, before its handle is known: characters for private use, which no text should have.
+_CUT_OPENS, _CUT_CLOSES = "\ue0c1", "\ue0c2"
+_CUT_TOKENS, CUT_CHARS_MIN = 9, 24
+_CUT_LIST = lazy_regex(f" ?{_CUT_OPENS}×(\\d+){_CUT_CLOSES}")
+_CUT = lazy_regex(f" ?{_CUT_OPENS}(\\d+){_CUT_CLOSES}")
 _FULL = {
     "en": (
         "{count} earlier messages, folded into this record{turns}. Not a request: what is done is done, do not do it "
-        "again; tools may be used as before. U> and A> quote user and assistant. Originals: {handle}"
+        "again; tools may be used as before. U> and A> quote user and assistant, [+n id] leaves n characters out. "
+        "Originals: {handle}"
     ),
     "zh": (
         "较早的 {count} 条消息已折叠为本记录{turns}，不是请求：已完成的不要重做，工具照常可用。"
-        "U>、A> 后为用户、助手原话。原文见 {handle}"
+        "U>、A> 后为用户、助手原话，[+n 标识] 处省略 n 字。原文见 {handle}"
     ),
 }
 _SMALL = {
@@ -115,6 +121,8 @@ class Line:
     # The text right before it in its message and the text between them: if both are shown, no gap is marked.
     after: str = ""
     glue: str = ""
+    # The handle of the message that it quotes.
+    handle: str = ""
 
     @property
     def written(self) -> str:
@@ -221,13 +229,15 @@ def choose_leads(lines: Sequence[Line], tokens_max: int, count: Count) -> tuple[
     low, high = LEAD_CHARS_MIN, LEAD_CHARS_MAX
     while low < high:
         middle = (low + high + 1) // 2
-        cost = sum(costs[id(line)] * share for own in by_worth for line, share in _take_lead(own, middle))
+        taken = [pair for own in by_worth for pair in _take_lead(own, middle)]
+        cost = sum(costs[id(line)] * share + (share < 1) * _CUT_TOKENS for line, share in taken)
         low, high = (middle, high) if cost <= tokens_max else (low, middle - 1)
     leads: list[Line] = []
     used: set[int] = set()
     room = tokens_max
     for line, share in (pair for own in by_worth for pair in _take_lead(own, low)):
-        short = line if share == 1 else replace(line, text=cut_line(line.text, int(len(line.text) * share)))
+        cut = line.text if share == 1 else cut_line(line.text, int(len(line.text) * share))
+        short = replace(line, text=note_cuts(cut, line.handle))
         room -= costs[id(line)] if share == 1 else count(f"{short.written}\n")
         if room < 0:
             break
@@ -244,7 +254,7 @@ def _take_lead(lines: Sequence[Line], chars: int) -> list[tuple[Line, float]]:
         if width <= chars:
             taken.append((line, 1.0))
         elif chars >= LEAD_CHARS_MIN:
-            taken.append((line, chars / width))
+            taken.append((line, min(chars, max(LEAD_CHARS_MIN // 2, width - 2 * CUT_CHARS_MIN)) / width))
         chars -= width
         if chars < LEAD_CHARS_MIN:
             break
@@ -257,11 +267,43 @@ def _width(text: str) -> int:
 
 
 def cut_line(line: str, most: int) -> str:
-    """Cut a line between words, so that no half of a path or an address looks like a whole one."""
+    """Cut a line between words, so that no half of a path or an address looks like a whole one.
+
+    The cut is marked with the number of characters that are left out; ``note_cuts`` adds the handle.
+    """
     space = line.rfind(" ", most // 3, most + 1)
     if space < 0 and not line.isascii():
         space = max(line.rfind(pause, most // 3, most + 1) for pause in _PAUSES)
-    return f"{line[:space].rstrip(f' :{_PAUSES}')}…" if space > 0 else f"{line[:most]} …"
+    kept = line[:space].rstrip(f" :{_PAUSES}") if space > 0 else line[:most]
+    left = len(line) - len(kept)
+    # The mark of a cut takes as much room as a few words.
+    return f"{kept}{mark_cut(left)}" if left > CUT_CHARS_MIN else line
+
+
+def mark_cut(chars: int) -> str:
+    """Return the mark for so many characters that are left out, until ``note_cuts`` writes it."""
+    return f"{_CUT_OPENS}{chars}{_CUT_CLOSES}"
+
+
+def mark_list(entries: int) -> str:
+    """Return the mark for a list of so many entries that is left out, until ``note_cuts`` writes it."""
+    return f"{_CUT_OPENS}×{entries}{_CUT_CLOSES}"
+
+
+def note_cuts(text: str, handle: str) -> str:
+    """Write the marks of cuts in a text as ``[+41 m:1790d2]``: 41 characters more are behind the handle.
+
+    A list that is left out is written as ``[14 × m:1790d2]``.
+    """
+    if _CUT_OPENS not in text:
+        return text
+    text = _CUT_LIST.sub(rf" [\1 × {shorten_handle(handle)}]", text)
+    return _CUT.sub(rf" [+\1 {shorten_handle(handle)}]", text)
+
+
+def is_cut_only(text: str) -> bool:
+    """Return whether a text shows nothing but that something was left out."""
+    return not _CUT.sub("", text).strip(", ")
 
 
 def leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
@@ -361,7 +403,7 @@ def _words(text: str) -> set[str]:
 
 
 def write_lines(lines: Sequence[Line], layout: Layout, language: Language) -> str:
-    """Write lines under their headings in the order of the conversation; sentences of one message share a line."""
+    """Write lines under their headings in the order of the conversation; sentences in a row share a line."""
     blocks = []
     for section, names in headings_of(layout).items():
         mine = [line for line in lines if _PLACES[layout][line.topic] == section]
@@ -386,19 +428,13 @@ def _join_sentences(lines: Sequence[Line]) -> list[str]:
     last: Line | None = None
     for line in lines:
         is_same = last is not None and line.who and last.who == line.who and int(last.at) == int(line.at)
-        if is_same and last is not None and last.topic == line.topic:
-            is_next = line.after == last.text
-            told = f"{written[-1]}{line.glue}" if is_next else f"{written[-1].rstrip(_PAUSES)} … "
-            written[-1] = f"{told}{line.text}"
+        if is_same and last is not None and last.topic == line.topic and line.after == last.text:
+            written[-1] = f"{written[-1]}{line.glue}{line.text}"
         else:
             written.append(line.written)
         last = line
-    return [_mark_cut(line) for line in written]
-
-
-def _mark_cut(line: str) -> str:
-    """Return a line that ends in the middle of a sentence with the mark of a cut in the place of its comma."""
-    return f"{line.rstrip(_PAUSES)}…" if line[-1:] in _PAUSES and line[1:3] == "> " else line
+    # A clause of a longer sentence is quoted without the comma that ends it.
+    return [line.rstrip(_PAUSES) if line[1:3] == "> " else line for line in written]
 
 
 def shorten_handle(handle: str) -> str:

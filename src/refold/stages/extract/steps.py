@@ -13,7 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.conversation.reason import Language
 from refold.stages.extract.actions import Action, first_line
-from refold.stages.extract.layout import COST_POWER, Line, Topic, cut_line, neutralise, shorten_handle
+from refold.stages.extract.layout import (
+    COST_POWER,
+    Line,
+    Topic,
+    cut_line,
+    is_cut_only,
+    neutralise,
+    note_cuts,
+    shorten_handle,
+)
 
 COMMAND_CHARS = 110
 OUTCOME_CHARS, OUTCOME_CHARS_OF_MANY = 110, 36
@@ -43,7 +52,8 @@ def tell_steps(actions: Sequence[Action], language: Language) -> Iterator[Line]:
         action = run[-1]
         is_final = action.failed and (action.command or action.tool, action.error) not in mended
         topic: Topic = "failed" if is_final and not _found_nothing(action) else "happened"
-        yield Line(topic, _write_run(run, language), _weigh_run(run), action.at + 0.5)
+        text = note_cuts(_write_run(run, language), action.call_handle)
+        yield Line(topic, text, _weigh_run(run), action.at + 0.5)
 
 
 def _found_nothing(action: Action) -> bool:
@@ -107,7 +117,7 @@ def _weigh_run(run: Sequence[Action]) -> float:
         return 2.4
     if action.is_script and not action.outcome:
         return 0.0
-    if not (action.command or action.touched or action.outcome or action.brief_arguments.strip("…, ")):
+    if not (action.command or action.touched or action.outcome or not is_cut_only(action.brief_arguments)):
         return 0.0
     if action.is_look and (action.command or action.touched):
         return 0.3 + 0.05 * len(run)
@@ -134,9 +144,9 @@ def _write_run(run: Sequence[Action], language: Language) -> str:
     if len(shown) > 1:
         pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
         # An outcome says little if the arguments of its call are too long to be shown.
-        joined = (" → ".join(filter(None, pair)) for pair in pairs if pair[0].strip("…, "))
+        joined = (" → ".join(filter(None, pair)) for pair in pairs if not is_cut_only(pair[0]))
         shown = list(dict.fromkeys(joined))
-    shown = [one for one in shown if one.strip("…, ")]
+    shown = [one for one in shown if not is_cut_only(one)]
     line = f"{neutralise(action.tool)}{times}"
     # Arguments of one call are separated by commas.
     gap = "; " if any(", " in one for one in shown) else ", "

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from refold.conversation.message import Message
@@ -23,7 +23,7 @@ from refold.patterns import lazy_regex
 from refold.stages.extract import words
 from refold.stages.extract.actions import Action, find_actions, first_line
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
-from refold.stages.extract.layout import Line, Topic, cut_line, neutralise, shorten_handle
+from refold.stages.extract.layout import Line, Topic, cut_line, mark_list, neutralise, note_cuts, shorten_handle
 from refold.stages.extract.steps import tell_files, tell_steps
 from refold.stages.extract.words import (
     SCAN_CHARS,
@@ -72,6 +72,14 @@ _CLAUSE_ZH = lazy_regex(
 _ASKS_LAST_ZH = lazy_regex(r"([^\n]{9,}[，；。！])([^，；。！]+)\Z")
 _HAN = lazy_regex(r"[\u3400-\u9fff]")
 _FENCE = lazy_regex(r"```.*?(?:```|\Z)", re.S)
+# A line that announces a list, and three entries or more. Entries of so many words on average are sentences.
+_LIST = lazy_regex(
+    r"^(?P<claim>[^\n]{3,400}[:：])[ \t]*\n(?:[ \t]*\n)?"
+    r"(?P<entries>(?:[ \t]*(?:[-*•]|\d{1,3}[.)、])[ \t]{0,4}[^\n]{1,300}(?:\n|\Z)){3,})",
+    re.M,
+)
+ENTRY_WORDS_MAX = 7
+LIST_CHARS_MAX = 200
 _TODO_TOOL = lazy_regex(r"todo|plan|task", re.I)
 _BOX = lazy_regex(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
 _LEANS = lazy_regex(
@@ -124,8 +132,8 @@ def read_span(
     is_answered: bool = False,
 ) -> Span:
     """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
-    asks = find_sayings(whole, "user")
     replies = find_sayings(whole, "assistant")
+    asks = _join_approved(find_sayings(whole, "user"), replies)
     new = {message.id for message in fresh}
     said = sorted((one for one in (*asks, *replies) if whole[one.at].id in new), key=lambda one: one.at)
     carried = [fact for fold in previous for fact in fold.facts]
@@ -140,6 +148,20 @@ def read_span(
         language=language,
         is_answered=is_answered,
     )
+
+
+def _join_approved(asks: Sequence[Saying], replies: Sequence[Saying]) -> list[Saying]:
+    """Return the asks; one that only approves has what it approves behind it, or is left out."""
+    joined: list[Saying] = []
+    for ask in asks:
+        if not words.is_approval(ask.text):
+            joined.append(ask)
+            continue
+        before = next((reply for reply in reversed(replies) if reply.at < ask.at), None)
+        asked = [one for one in before.sentences if words.QUESTION.search(one)] if before else []
+        if asked and len(asked[-1]) <= SENTENCE_CHARS:
+            joined.append(replace(ask, text=f"{ask.text} ← {asked[-1]}"))
+    return joined
 
 
 def tell_story(span: Span) -> list[Line]:
@@ -217,7 +239,8 @@ def _tell_words(span: Span) -> Iterator[Line]:
                 worth = boost * clause.worth * (rarity.weigh(clause.whole) if rarity else clause.told)
                 after = before if glue is not None else ""
                 at = saying.at + len(weighed) / 10_000
-                weighed.append(Line(topic, clause.text, worth, at, who, after, glue or ""))
+                text = note_cuts(clause.text, saying.handle)
+                weighed.append(Line(topic, text, worth, at, who, after, glue or "", handle=saying.handle))
                 follows = True
         yield from heapq.nlargest(SENTENCES_MAX, weighed, key=lambda line: line.worth)
 
@@ -317,10 +340,25 @@ def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
 def _find_sentences(saying: Saying) -> list[str]:
     """Return the sentences of a saying that are made of words, in order, without what only leads in."""
     text = saying.text[:SCAN_CHARS]
-    said = split_sentences(_FENCE.sub("\n", text)) if "```" in text else saying.sentences
+    said = _split_with_lists(_FENCE.sub("\n", text) if "```" in text else text)
     whole = words.join_halves(said, text, _most_chars(text))
     trimmed = (words.trim_opening(sentence, saying.role) for sentence in whole)
     return [sentence for sentence in trimmed if words.is_prose(sentence) and not words.is_polite(sentence)]
+
+
+def _split_with_lists(text: str) -> list[str]:
+    """Return the sentences of a text; a list of names or values is one of them, whole or as its claim and its count."""
+    said: list[str] = []
+    start = 0
+    for found in _LIST.finditer(text):
+        entries = [line for line in found["entries"].split("\n") if line.strip()]
+        if sum(len(words.find_words(entry)) for entry in entries) > ENTRY_WORDS_MAX * len(entries):
+            continue
+        block = text[found.start() : found.end()].strip()
+        said += split_sentences(text[start : found.start()])
+        said.append(block if len(block) <= LIST_CHARS_MAX else f"{found['claim'].strip()}{mark_list(len(entries))}")
+        start = found.end()
+    return [*said, *split_sentences(text[start:])]
 
 
 def split_clauses(sentence: str) -> list[str]:

@@ -73,6 +73,7 @@ HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
 SHORT_LINES_MAX, STANDING_LINES_MAX = 5, 20
+SHORT_WORTH_SHARE = 0.4
 SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
@@ -378,16 +379,24 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     return write_lines(_leave_quoted([*asked, *done, *leads, *chosen]), layout, span.language)
 
 
-def _quote_task(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> TaskLine | None:
-    """Return the task of a span as a line, whole or with its ends, if nothing that stays in view states it."""
+def _find_task(span: Span, options: ExtractOptions, seen: str) -> Saying | None:
+    """Return the task of a span if its record states it and nothing that stays in view does."""
     stated: Saying | None = None
-    size_max = int(room * TASK_SHARE)
     for ask in span.asks if options.states_task else ():
         if judge_speaker(ask.text, stated.text if stated else "") == "task":
             stated = ask
-    if stated is None or stated.text in seen or any(ask.at == stated.at for ask in span.pending):
+    is_told = stated is not None and (stated.text in seen or any(ask.at == stated.at for ask in span.pending))
+    return None if is_told else stated
+
+
+def _quote_task(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> TaskLine | None:
+    """Return the task of a span as a line: whole or its ends; in a summary of few characters whole or not at all."""
+    stated = _find_task(span, options, seen)
+    if stated is None:
         return None
-    text = stated.text
+    text, size_max = stated.text, int(room * TASK_SHARE)
+    if count(text) > size_max and options.whole_chars_max:
+        return None
     if count(text) > size_max:
         handle = shorten_handle(stated.handle)
         text = cut_task(text, size_max, handle=handle, count=count, language=span.language)
@@ -446,7 +455,11 @@ def _write_short(chosen: Sequence[Line], span: Span, chars_max: int) -> str:
     most = SHORT_LINES_MAX + min(len(standing), STANDING_LINES_MAX)
     room = chars_max or sum(len(line.written) + 1 for line in best)
     kept: list[tuple[float, str]] = []
+    # A greeting that fits into what is left says nothing.
+    worth_min = SHORT_WORTH_SHARE * max((line.worth for line in best if id(line) not in standing), default=0.0)
     for line in best:
+        if id(line) not in standing and line.worth < worth_min:
+            break
         text = shorten_words(line.written, max(0, room))
         is_whole = text == line.written or text.endswith(SENTENCE_ENDS)
         if text and is_whole and len(kept) < most:
@@ -458,20 +471,19 @@ def _write_short(chosen: Sequence[Line], span: Span, chars_max: int) -> str:
 
 
 def _write_truncated(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> str:
-    """Write the task and the first characters of each message, newest kept if they do not all fit."""
-    task = _quote_task(span, options, room, count, seen=seen)
-    room -= count(f"{task.written}\n") if task else 0
-    lines: list[str] = []
-    for at, message in reversed(list(enumerate(span.messages))):
-        if task and at == task.at:
-            continue
+    """Write the first characters of each message: of the task, then of the newest, as many as fit."""
+    task = _find_task(span, options, seen)
+    order = [*([task.at] if task else []), *(at for at in range(len(span.messages) - 1, -1, -1))]
+    lines: dict[int, str] = {}
+    for at in dict.fromkeys(order):
+        message = span.messages[at]
         text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
         line = neutralise(f"{message.role}: {' '.join(text[:400].split())[:TRUNCATED_CHARS]}")
         room -= count(f"{line}\n")
         if room < 0:
             break
-        lines.append(line)
-    return "\n".join([*([task.written] if task else []), *reversed(lines)])
+        lines[at] = line
+    return "\n".join(lines[at] for at in sorted(lines, key=lambda at: (task is None or at != task.at, at)))
 
 
 def _find_key_points(span: Span) -> tuple[str, ...]:

@@ -413,10 +413,26 @@ def join_halves(sentences: Sequence[str], text: str, chars_max: int) -> list[str
     return joined
 
 
+APPROVAL_CHARS = 80
+_APPROVAL = lazy_regex(
+    r"(?:(?:ok(?:ay)?|yes|yep|yeah|sure|right|correct|fine|great|perfect|good|agreed|approved|please|alright|absolutely"
+    r"|exactly|sounds good|looks good|go (?:ahead|for it)|do (?:it|that|so|this)|proceed|please do|make it so|ship it"
+    r"|let'?s do (?:it|that|this)|that works|works for me|i agree|confirmed?|thanks?|thank you)[\s,.!]*){1,6}"
+    r"|(?:(?:好的?|可以|行|没问题|同意|就这样(?:做|吧)?|就这么(?:做|办)|按你说的(?:做|办)?|是的|对|嗯|开始吧|做吧|去做吧|谢谢)"
+    r"[\s，,。.！!]*){1,5}",
+    re.I,
+)
+
+
 def is_polite(sentence: str) -> bool:
     """Return whether a sentence is mere politeness. The text after a "Yes" may be an answer."""
     said = _OPENING.sub("", sentence, count=1).strip() or sentence
     return len(said) <= 60 and _POLITE.match(said) is not None
+
+
+def is_approval(text: str) -> bool:
+    """Return whether a message only agrees to what was proposed before it."""
+    return len(text) <= APPROVAL_CHARS and _APPROVAL.fullmatch(text) is not None
 
 
 def is_prose(sentence: str) -> bool:
