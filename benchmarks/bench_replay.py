@@ -311,7 +311,8 @@ NOTES = """
 longer saw: for each, once per compression, one request of the current size from the cache, 60 output tokens, and the
 message as uncached input (*re-reads* counts them). *Copied text in view*: of the runs of ten words that an assistant
 message copied from messages between the first user message and the newest step, the share that the request still
-showed. A low bill with little copied text in view is not a win. *Far*: more than 20 messages between source and use
+showed. Both are about what can be read again: results, a person's words, and what calls wrote; not the assistant's own
+prose. A low bill with little copied text in view is not a win. *Far*: more than 20 messages between source and use
 of an exact value. *Hard*: one single earlier copy. *Floor*: every token written once and nothing old ever read again,
 which no agent could do. *In view or recalled*: the value is verbatim in view, or in one of the first ten answers of
 recall when asked for it; baselines keep no originals.

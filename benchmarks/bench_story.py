@@ -3,7 +3,8 @@
 Each session grows request by request, in a window of 40% and of 20% of its tokens (beside the system prompt, never
 below the largest user message and 1,000 tokens). Questions are looked up in the text that was sent: a question is
 answered if one of its patterns is there. *Clipped* is every message cut to its first characters, the same number for
-all, at the size of the same view: the cheapest story there is.
+all, at the size of the same view: the cheapest story there is. *Trimmed* is stronger: the task, the newest half of the
+window, and head and tail of older words, without old results, in the whole window (``refold.replay``'s ``trim``).
 
 The place of the last fold decides how large the view is, and one request more may move it. So a session is measured at
 up to eight requests, evenly spaced over the last 40% of its requests and including the last one. That covers at least
@@ -44,13 +45,13 @@ import yaml
 from refold.budget import Tariff, window_budget
 from refold.config import CompressionConfig
 from refold.conversation.message import Message
-from refold.conversation.view import Lens
+from refold.conversation.view import Item, Lens
 from refold.formats.detect import make_format
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
 from refold.reading.events import FileChange, ReadEvent
 from refold.reading.read import read_all
-from refold.replay.policy import LadderPolicy, PolicyRoom
+from refold.replay.policy import LadderPolicy, PolicyRoom, TrimWords
 from refold.replay.run import Measured, measure_session
 from refold.stages.stage import Ask, Reply
 from refold.tokens import CacheRules, counter_for
@@ -201,15 +202,16 @@ class ModelPolicy(LadderPolicy):
 
 @dataclass(frozen=True)
 class Moment:
-    """A session at one request: what was sent, what clipping would send, what the newest messages alone would say.
+    """A session at one request: what was sent, what clipping and trimming would send, what the newest messages say.
 
-    The three texts went through ``plain``; ``at`` is the number of messages so far.
+    The four texts went through ``plain``; ``at`` is the number of messages so far.
     """
 
     at: int
     sent: str
     tokens: int
     clipped: str
+    trimmed: str
     tail: str
     folds: tuple[str, ...]
 
@@ -236,6 +238,7 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
     room = PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF)
     policy = (ModelPolicy if with_model else LadderPolicy)(room, config)
+    trim = TrimWords(room)
     messages = measured.messages
     requests = [at for at in range(1, len(messages)) if is_request(messages, at)] + [len(messages)]
     chosen = set(choose_requests(requests))
@@ -243,15 +246,16 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     seen = 0
     for at in requests:
         policy.see(messages[seen:at])
+        trim.see(messages[seen:at])
         seen = at
         step = policy.prepare()
         if at in chosen:
             so_far = messages[:at]
-            sent = "\n".join(part.text for item in step.items for part in item.parts)
+            sent, trimmed = (join_items(one.items) for one in (step, trim.prepare()))
             folds = tuple(item.edits[0].text for item in step.items if item.is_fold)
             clipped = clip(so_far, measured, step.tokens, lens)
             tail = read_tail(so_far, window, measured, lens)
-            moments.append(Moment(at, plain(sent), step.tokens, plain(clipped), plain(tail), folds))
+            moments.append(Moment(at, plain(sent), step.tokens, plain(clipped), plain(trimmed), plain(tail), folds))
     said = find_said(story.questions, messages)
     is_english = all(question.language == "en" for question in story.questions)
     is_coding = is_english and any(_does_coding(events) for events in read_all(messages))
@@ -260,6 +264,10 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
 
 def _does_coding(events: Sequence[ReadEvent]) -> bool:
     return any(isinstance(event, FileChange) for event in events)
+
+
+def join_items(items: Sequence[Item]) -> str:
+    return "\n".join(part.text for item in items for part in item.parts)
 
 
 def choose_requests(requests: Sequence[int]) -> list[int]:
@@ -322,12 +330,14 @@ class Score:
     asked: Counter[str]
     found: Counter[str]
     clipped: Counter[str]
+    trimmed: Counter[str]
 
-    def add(self, keys: Sequence[str], part: float, *, found: bool, clipped: bool) -> None:
+    def add(self, keys: Sequence[str], part: float, *, found: bool, clipped: bool, trimmed: bool) -> None:
         for key in keys:
             self.asked[key] += part  # type: ignore[assignment]
             self.found[key] += part * found  # type: ignore[assignment]
             self.clipped[key] += part * clipped  # type: ignore[assignment]
+            self.trimmed[key] += part * trimmed  # type: ignore[assignment]
 
     def cell(self, key: str, found: Counter[str]) -> str:
         return f"{100 * found[key] / self.asked[key]:.0f}" if self.asked[key] else "–"
@@ -340,7 +350,7 @@ KEYS = ("all", "en", "coding", "zh", "goal", "rule", "cause", "decision", "done"
 
 def measure(name: str, share: float, arguments: argparse.Namespace, *, with_model: bool) -> dict[str, Score]:
     """Return the scores of both halves."""
-    scores = {half: Score(Counter(), Counter(), Counter()) for half in arguments.halves}
+    scores = {half: Score(Counter(), Counter(), Counter(), Counter()) for half in arguments.halves}
     settings = dict(one.split("=", 1) for one in arguments.set)
     parsed = {key: yaml.safe_load(value) for key, value in settings.items()}
     for story in read_stories(name):
@@ -358,7 +368,8 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
                     continue
                 found = question.is_answered(moment.sent)
                 clipped = question.is_answered(moment.clipped)
-                score.add(keys, 1 / len(played.moments), found=found, clipped=clipped)
+                trimmed = question.is_answered(moment.trimmed)
+                score.add(keys, 1 / len(played.moments), found=found, clipped=clipped, trimmed=trimmed)
                 marks += MARKS[2 * found + clipped]
             if arguments.missed and marks.strip("."):
                 print(f"  {marks:8} {question.kind:8} {question.text} {question.pattern.pattern[:90]}")
@@ -392,6 +403,7 @@ def main() -> None:
             for half, score in measure(name, share, arguments, with_model=False).items():
                 rows.append((name, half, share, "rules", score, score.found))
                 rows.append((name, half, share, "clipped", score, score.clipped))
+                rows.append((name, half, share, "trimmed", score, score.trimmed))
             if not arguments.no_model:
                 for half, score in measure(name, share, arguments, with_model=True).items():
                     rows.append((name, half, share, "with a model", score, score.found))

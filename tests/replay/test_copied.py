@@ -93,6 +93,19 @@ def test_a_copy_that_the_first_user_message_still_shows_is_in_view() -> None:
     assert (last.runs, last.runs_in_view) == (2, 2)
 
 
+def test_what_the_assistant_said_itself_cannot_be_read_again_and_is_no_source() -> None:
+    said = [call(7, f"I note that {SENTENCE}."), result(7, FILLER), call(8, ""), result(8, FILLER)]
+    assert replay(grow(*said, call(9, SENTENCE), source="nothing"), "raw").requests[-1].runs == 0
+    written = [call(7, "", command=f"echo '{SENTENCE}' > a.txt"), result(7, FILLER), call(8, ""), result(8, FILLER)]
+    assert replay(grow(*written, call(9, SENTENCE), source="nothing"), "raw").requests[-1].runs == 2
+
+
+def test_a_result_is_in_view_where_the_assistant_still_quotes_it() -> None:
+    said = [call(7, f"I note that {SENTENCE}."), result(7, FILLER), call(8, ""), result(8, FILLER)]
+    last = replay(grow(*said, call(9, SENTENCE)), "last-n", 500).requests[-1]
+    assert (last.runs, last.runs_in_view) == (2, 2)
+
+
 class Drop(Raw):
     """Drops one more step, the oldest, before each of the named requests."""
 

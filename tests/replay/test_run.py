@@ -12,7 +12,7 @@ from refold.conversation import because
 from refold.errors import ConfigError
 from refold.readers.session import Probe, Session
 from refold.replay.page import write_page
-from refold.replay.policy import BASELINES, LadderPolicy, PolicyRoom
+from refold.replay.policy import BASELINES, LadderPolicy, PolicyRoom, Step, TrimWords
 from refold.replay.record import SessionRecord
 from refold.replay.report import ReplayReport, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.run import ReplayJob, Terms, check_presets, replay_session, run_jobs
@@ -231,3 +231,35 @@ def test_the_tables_fit_a_terminal_of_eighty_columns() -> None:
     for rows in (write_rows(report), write_bill_rows(report), write_probe_rows(report)):
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
         assert sum(widths) + len(widths) - 1 <= 80, rows[0]
+
+
+def test_trimming_keeps_the_task_the_newest_half_and_both_ends_of_older_words() -> None:
+    task = "Fix the export of reports. Run `make submit` when you are done."
+    said = [
+        message
+        for n in range(40)
+        for message in (
+            {
+                "role": "assistant",
+                "content": f"head-{n} {'word ' * 60} tail-{n}",
+                "tool_calls": [{"id": f"c{n}", "type": "function", "function": {"name": "run", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": f"c{n}", "content": f"result-{n} " * 20},
+        )
+    ]
+    session = Session("s", ({"role": "user", "content": task}, *said, {"role": "assistant", "content": "done"}))
+    sent: list[str] = []
+
+    class Watched(TrimWords):
+        def prepare(self, idle_s: float = 0.0) -> Step:
+            step = super().prepare(idle_s)
+            sent.append("\n".join(part.text for item in step.items for part in item.parts))
+            return step
+
+    budget = Budget(hard=2_000, soft=2_000, warn=2_000, target=1_000, window=2_000)
+    record = replay_session(session, "trim", Watched, lambda _: budget, counter=COUNTER, tariff=TARIFF)
+    assert all(request.is_fit and not request.violations for request in record.requests)
+    assert task in sent[-1]
+    assert all(f"head-{n} " in sent[-1] and f" tail-{n}" in sent[-1] for n in range(40))
+    assert "result-39 " in sent[-1]
+    assert "result-0 " not in sent[-1]

@@ -252,7 +252,7 @@ def replay(
         typer.Option(
             "--presets",
             metavar="NAMES",
-            help="Presets and baselines (raw, last-n, mask, chars, langchain), comma-separated.",
+            help="Presets and baselines (raw, last-n, mask, chars, trim, langchain), comma-separated.",
         ),
     ] = PRESETS,
     model: Model = None,

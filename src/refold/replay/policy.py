@@ -4,7 +4,8 @@ A policy sees each message once, in order, and prepares a context whenever the a
 persist: a session has one view, which grows.
 
 Baselines are other ways to fill a window, for comparison in the same run. They are measured, never offered as presets.
-Four are simple on purpose: send everything, the newest that fits, masking, cutting by characters. Peers are other
+Five are simple on purpose: send everything, the newest that fits, masking, cutting by characters, trimming older words.
+Peers are other
 people's compressors: each receives the new messages of each request in the OpenAI chat format and returns what it would
 send. It counts with our counter and asks our stand-in for summaries, so that only its decisions differ.
 ``benchmarks/peers`` runs more of them, each in a separate environment.
@@ -20,10 +21,10 @@ from typing import Any, ClassVar, Protocol
 from refold.budget import Budget, Carry, Tariff
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.message import Message
+from refold.conversation.message import Message, read_words
 from refold.conversation.reason import NO_REASON, Reason
-from refold.conversation.turn import find_units
-from refold.conversation.view import Item, Lens, View, apply, extend
+from refold.conversation.turn import find_task, find_units
+from refold.conversation.view import Edit, Item, Lens, View, apply, extend
 from refold.errors import BudgetTooSmall, FormatError
 from refold.formats import parse_messages
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
@@ -38,6 +39,8 @@ STAND_IN_CHARS = 2_400
 TRIGGER_SHARE = 0.75
 TARGET_SHARE = 0.5
 CHARS_PER_TOKEN = 4
+# What the message around trimmed words takes.
+TRIM_FRAME_TOKENS = 8
 # One message may have this share of the window's characters.
 MESSAGE_SHARE = 0.25
 # A summary takes at most this share of the budget beside the system prompt, as if the peer
@@ -196,6 +199,45 @@ class CharacterCut(LastFitting):
         return Item(raw, message.role, parts, tokens, (message,))
 
 
+class TrimWords(Raw):
+    """Keeps the task and the newest half of the window; of older words head and tail fill the rest, old results go."""
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        if self._tokens <= self._room.budget.hard:
+            return Step(tuple(self._items), self._tokens)
+        lens = self._room.lens
+        system = [item for item in self._items if item.role == "system"]
+        rest = [item for item in self._items if item.role != "system"]
+        stated = find_task([item.message for item in rest], lens.is_observation)
+        task = [item for item in rest if stated is not None and item.message.id == stated.id]
+        room = self._room.budget.hard - self._room.fixed_tokens - sum(item.tokens for item in (*system, *task))
+        newest = _keep_newest(rest, room // 2, lambda item: item.tokens)
+        older = [item for item in rest[: len(rest) - len(newest)] if item not in task]
+        task = [item for item in task if item not in newest]
+        left = room - sum(item.tokens for item in newest) - TRIM_FRAME_TOKENS
+        text = trim_words([read_words(item.parts) for item in older], left, lens.count_text)
+        words = (
+            [lens.fold(Edit("fold", "trim", tuple(item.message.id for item in older), text=text), ())] if text else []
+        )
+        items = (*system, *task, *words, *newest)
+        return Step(items, self._room.fixed_tokens + sum(item.tokens for item in items))
+
+
+def trim_words(texts: Sequence[str], tokens_max: int, count: Callable[[str], int]) -> str:
+    """Return head and tail of each text, as many characters of each as fill so many tokens; no text if none fit."""
+    texts = [text.strip() for text in texts if text.strip()]
+
+    def cut(chars: int) -> str:
+        half = chars // 2
+        return "\n".join(one if len(one) <= chars else f"{one[:half]} … {one[len(one) - half :]}" for one in texts)
+
+    low, high = 0, max(map(len, texts), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(cut(middle)) <= tokens_max else (low, middle - 1)
+    return cut(low) if low else ""
+
+
 class StickyMask:
     """Masks old observations in batches: at 0.75 of the budget, down to half of it. What is masked stays masked."""
 
@@ -311,6 +353,7 @@ BASELINES: dict[str, Callable[[PolicyRoom], Policy]] = {
     "last-n": LastFitting,
     "mask": StickyMask,
     "chars": CharacterCut,
+    "trim": TrimWords,
 }
 
 

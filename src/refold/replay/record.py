@@ -11,9 +11,10 @@ same on any machine.
 *Copied text*: a recording continues as if the agent had seen everything. A real agent that no longer sees a text it is
 about to copy reads it again. So each assistant message is split into *runs*: ten consecutive words or signs (a Chinese
 character is a sign) of its text or of the strings in its call arguments. A run is *copied* if an earlier message holds
-it, one that is newer than the first user message and older than the newest step. Text in the newest step is not
-counted: it is always in view. Each run counts once per assistant message. If several messages hold a run, the first
-one counts as its source.
+it that can be read again, one that is newer than the first user message and older than the newest step: a tool's
+result, a person's message, or what the arguments of a call wrote. The assistant's own prose cannot be read again, and
+repeating it costs a real agent nothing. Text in the newest step is not counted: it is always in view. Each run counts
+once per assistant message. If several messages hold a run, the first one that can be read again is its source.
 """
 
 from __future__ import annotations
@@ -237,9 +238,12 @@ class CopyIndex:
         # Only runs that an assistant message contains are ever asked for.
         self._wanted = frozenset().union(*self._spoken.values())
         self._holders: dict[int, list[int]] = {}
+        self._readable: dict[int, list[int]] = {}
         for at, message in enumerate(messages):
             for run in self._hash_runs(message.parts) & self._wanted:
                 self._holders.setdefault(run, []).append(at)
+            for run in self._hash_runs(_find_readable(message)) & self._wanted:
+                self._readable.setdefault(run, []).append(at)
         self._changed: dict[int, tuple[Item, frozenset[int]]] = {}
 
     def find_copied(self, at: int, stop: int, items: Sequence[Item]) -> Copied:
@@ -250,13 +254,13 @@ class CopyIndex:
         for run in frozenset().union(*(self._spoken.get(one, frozenset()) for one in range(at, stop))):
             holders = [one for one in self._holders[run] if one < at]
             is_new = bool(holders) and holders[-1] >= newest
-            if not is_new and any(one > self._first for one in holders):
+            if not is_new and any(self._first < one < at for one in self._readable.get(run, ())):
                 sources[run] = holders
         if not sources:
             return Copied()
         plain, changed = self._read_items(items)
         missing = [
-            next(one for one in holders if one > self._first)
+            next(one for one in self._readable[run] if one > self._first)
             for run, holders in sources.items()
             if run not in changed and not any(one in plain for one in holders)
         ]
@@ -285,6 +289,11 @@ class CopyIndex:
             words = [numbers.setdefault(word, len(numbers)) for word in _WORDS.findall(text)]
             runs.update(map(hash, zip(*(words[start:] for start in range(RUN_WORDS)), strict=False)))
         return frozenset(runs)
+
+
+def _find_readable(message: Message) -> Iterator[Part]:
+    """Yield the parts of a message that an agent could read again: all but the assistant's own words."""
+    return (part for part in message.parts if message.role != "assistant" or part.kind not in ("text", "thinking"))
 
 
 def _read_texts(parts: Iterable[Part]) -> Iterator[str]:
