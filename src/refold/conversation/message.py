@@ -162,7 +162,12 @@ def is_trajectory(parts: Iterable[Part]) -> bool:
 
 def join_parts(message: Message) -> str:
     """Return the exact text of a message's parts, one below the other, calls with their names."""
-    return "\n".join(f"{part.name}({part.text})" if part.kind == "call" else part.text for part in message.parts)
+    return "\n".join(map(join_part, message.parts))
+
+
+def join_part(part: Part) -> str:
+    """Return the exact text of a part, a call with its name."""
+    return f"{part.name}({part.text})" if part.kind == "call" else part.text
 
 
 def digest_of(canonical: bytes) -> str:

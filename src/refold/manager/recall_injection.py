@@ -189,7 +189,14 @@ class RecallAccess:
         with self._guard:
             if self._recall is None:
                 path = find_index_file(keeper.workspace, find_place(keeper.ledger, config.ledger))
-                self._recall = Recall(keeper.ledger, path, options, variables=variables, complain=keeper.warn)
+                self._recall = Recall(
+                    keeper.ledger,
+                    path,
+                    options,
+                    variables=variables,
+                    complain=keeper.warn,
+                    is_observed=lambda message: keeper.judge_observations()(message),
+                )
         self._recall.configure(options, variables)
         return self._recall
 

@@ -21,7 +21,7 @@ from refold.budget import Budget, Carry
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.message import choose_observations, frozen
+from refold.conversation.message import Message, choose_observations, frozen
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy, SessionNotFound
 from refold.ledger.records import SessionRow, format_of, merge_settings
@@ -236,8 +236,11 @@ class Keeper:
     def make_lens(self, row: SessionRow) -> Lens:
         """Return the lens that renders and counts a session's messages."""
         counter = self.find_counter(row)
-        judge = choose_observations(self.config.observations, self.is_observation)
-        return Lens(format_of(row), counter.count_parts, counter.count_text, judge)
+        return Lens(format_of(row), counter.count_parts, counter.count_text, self.judge_observations())
+
+    def judge_observations(self) -> Callable[[Message], bool]:
+        """Return the function that recognises tool results sent as user text, by the current settings."""
+        return choose_observations(self.config.observations, self.is_observation)
 
     def need_row(self, session_id: str) -> SessionRow:
         """Return a session's row; SessionNotFound if there is no such session."""

@@ -12,8 +12,8 @@ from dataclasses import fields
 from itertools import pairwise
 from types import MappingProxyType
 
+from refold.conversation.author import find_author
 from refold.conversation.message import Message, Part, is_observation, is_record
-from refold.conversation.speaker import is_notice
 from refold.memo import Memo
 from refold.reading.calls import read_call, read_fenced_call
 from refold.reading.events import Action, ReadEvent
@@ -129,6 +129,5 @@ def _read_parts(
 def _find_voice(message: Message, part: Part) -> Voice:
     if part.text.startswith(SUMMARY_OPENS):
         return "harness"
-    if message.role == "assistant":
-        return "assistant"
-    return "harness" if is_notice(part.text) else "person"
+    author = find_author(message.role, part)
+    return "assistant" if author == "assistant" else "person" if author == "user" else "harness"

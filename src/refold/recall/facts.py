@@ -17,7 +17,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from refold.conversation.message import message_handle
+from refold.conversation.author import IsObserved
+from refold.conversation.message import is_observation, message_handle
 from refold.conversation.view import Fact, FactKind
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
@@ -241,7 +242,9 @@ class KnownFact:
         return not self.superseded_by
 
 
-def collect_facts(ledger: Ledger, row: SessionRow | None, *, with_history: bool = False) -> list[KnownFact]:
+def collect_facts(
+    ledger: Ledger, row: SessionRow | None, *, with_history: bool = False, is_observed: IsObserved = is_observation
+) -> list[KnownFact]:
     """Return the facts of a session, or of all of them, in the order they were last said."""
     if row is None:
         stored = ledger.read_facts(None)
@@ -252,7 +255,8 @@ def collect_facts(ledger: Ledger, row: SessionRow | None, *, with_history: bool 
         known = [fact for _, facts in groups for fact in facts]
     else:
         said = [(one.fact, one.created_at) for one in ledger.read_facts(row.id)]
-        known = resolve_facts([*said, *find_said(ledger, row, ledger.read_path(row.id).ids[-MESSAGES_MAX:])], row.id)
+        ids = ledger.read_path(row.id).ids[-MESSAGES_MAX:]
+        known = resolve_facts([*said, *find_said(ledger, row, ids, is_observed)], row.id)
     return [fact for fact in known if with_history or fact.holds]
 
 
@@ -286,8 +290,8 @@ def _mark_superseded(facts: Sequence[KnownFact]) -> list[KnownFact]:
     return marked
 
 
-def find_said(ledger: Ledger, row: SessionRow, ids: Sequence[str]) -> list[tuple[Fact, float]]:
-    """Return the facts in what was said in these messages, by rule."""
+def find_said(ledger: Ledger, row: SessionRow, ids: Sequence[str], is_observed: IsObserved) -> list[tuple[Fact, float]]:
+    """Return the facts in what a person or the assistant said in these messages, by rule."""
     form = format_of(row)
     found: list[tuple[Fact, float]] = []
     for start in range(0, len(ids), _PAGE):
@@ -295,5 +299,7 @@ def find_said(ledger: Ledger, row: SessionRow, ids: Sequence[str]) -> list[tuple
             if stored.role not in ("user", "assistant") or stored.is_forgotten:
                 continue
             message = read_stored(stored, form)
-            found += [(fact, stored.created_at) for fact in find_facts(read(message), message_handle(message))]
+            is_result = message.role == "user" and is_observed(message)
+            events = read(message, as_result=is_result)
+            found += [(fact, stored.created_at) for fact in find_facts(events, message_handle(message))]
     return found

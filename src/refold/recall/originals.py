@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from refold.conversation.author import Author, IsObserved, find_author, find_common_author
 from refold.conversation.message import (
     DIGITS,
     Format,
     Message,
     Part,
     explain_unknown,
+    join_part,
     join_parts,
     mark,
     need_handle,
@@ -44,6 +46,19 @@ class Original:
     name: str = ""
     seq: int = 0
     created_at: float = 0.0
+    message: Message | None = field(default=None, repr=False)
+
+    def find_author(self, start: int, stop: int, is_observed: IsObserved) -> Author:
+        """Return whose words a passage of the text has; of several authors one who is no person."""
+        assert self.message is not None, "an original is read from a message"
+        is_result = self.role == "user" and is_observed(self.message)
+        at, found = 0, []
+        for part in self.message.parts:
+            end = at + len(join_part(part))
+            if at < stop and end > start:
+                found.append(find_author(self.role, part, is_observed=is_result))
+            at = end + 1
+        return find_common_author(found)
 
     @property
     def handle(self) -> str:
@@ -57,7 +72,7 @@ def read_original(stored: StoredMessage, form: Format) -> Original:
     results = (part.name for part in message.parts if part.kind == "result")
     text = "" if stored.is_forgotten else join_parts(message)
     name = " ".join(filter(None, dict.fromkeys((message.name, *results))))
-    return Original(stored.id, stored.digest, stored.role, text, name, stored.seq, stored.created_at)
+    return Original(stored.id, stored.digest, stored.role, text, name, stored.seq, stored.created_at, message)
 
 
 def read_stored(stored: StoredMessage, form: Format) -> Message:

@@ -15,6 +15,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
+from refold.conversation.author import IsObserved
+from refold.conversation.message import is_observation
 from refold.errors import FormatError, SessionNotFound
 from refold.ledger.records import Finding, SessionRow
 from refold.ledger.sql.ledger import Ledger
@@ -69,8 +71,10 @@ class Recall:
         embedder: Embedder | None = None,
         variables: Mapping[str, str] | None = None,
         complain: Callable[[str, str], None] | None = None,
+        is_observed: IsObserved = is_observation,
     ) -> None:
         self.ledger = ledger
+        self._is_observed = is_observed
         self.index = RecallIndex(path)
         self.options = options or RecallOptions()
         self.upkeep = Upkeep(self.keep_up, complain)
@@ -115,7 +119,8 @@ class Recall:
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
         """Return the facts of a session, newest last; with ``with_history`` also superseded ones."""
         stored = [] if session_id is None else [self._need(session_id)]
-        return collect_facts(self.ledger, stored[0] if stored else None, with_history=with_history)
+        row = stored[0] if stored else None
+        return collect_facts(self.ledger, row, with_history=with_history, is_observed=self._is_observed)
 
     @_with_sound_index
     def inject(
@@ -144,7 +149,7 @@ class Recall:
         row = self._need(session_id)
         if self._is_behind(row):
             self.upkeep.ask(session_id)
-        search = SessionSearch(self.index, self.ledger, row, hidden=ids)
+        search = SessionSearch(self.index, self.ledger, row, hidden=ids, is_observed=self._is_observed)
         if cause.needs_value and not search.may_find(cause.values):
             return Injection(False, cause.reason)
         found = search.find(
@@ -254,7 +259,7 @@ class Recall:
             if vectors.is_behind(row.id):
                 # A service is slow, and so is a long session: words answer meanwhile.
                 self.upkeep.ask(row.id)
-        return SessionSearch(self.index, self.ledger, row).find(
+        return SessionSearch(self.index, self.ledger, row, is_observed=self._is_observed).find(
             query,
             limit=limit,
             tokens_max=tokens_max,

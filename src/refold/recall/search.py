@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from refold.conversation.author import IsObserved
+from refold.conversation.message import is_observation
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import put_newer_first
@@ -36,7 +38,7 @@ class Recalled:
     """One search result.
 
     ``text`` is the exact original, or of a long one the passage ``start`` to ``stop`` (``is_whole`` tells); ``handle``
-    leads to the rest. ``role`` is who said it, or "summary" or "fact".
+    leads to the rest. ``role`` is whose words these are ("document" for an attachment), or "summary" or "fact".
     """
 
     text: str
@@ -54,12 +56,19 @@ class SessionSearch:
     """Searches one session; with ``hidden``, ids in order, only these messages, indexed or not."""
 
     def __init__(
-        self, index: RecallIndex, ledger: Ledger, row: SessionRow, *, hidden: Sequence[str] | None = None
+        self,
+        index: RecallIndex,
+        ledger: Ledger,
+        row: SessionRow,
+        *,
+        hidden: Sequence[str] | None = None,
+        is_observed: IsObserved = is_observation,
     ) -> None:
         self._index = index
         self._ledger = ledger
         self._row = row
         self._hidden = hidden
+        self._is_observed = is_observed
         self._allowed = None if hidden is None else frozenset(hidden)
 
     def find(
@@ -113,7 +122,8 @@ class SessionSearch:
             original = originals.get(sources[hit.row.seq].id)
             if original is None or not original.text:
                 continue
-            found.append((hit.place, _show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id)))
+            score = hit.score + bonuses.get(hit.place, 0.0)
+            found.append((hit.place, _show(original, hit.row, score, row.id, is_observed=self._is_observed)))
         ranked: dict[str, tuple[int, Recalled]] = {}
         for place, one in sorted(found, key=lambda pair: -round(pair[1].score, SCORE_DIGITS)):
             ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", (place, one))
@@ -167,13 +177,13 @@ def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, I
     return original is not None and literal in original.text[hit.row.start : hit.row.stop].casefold()
 
 
-def _show(original: Original, row: PassageRow, score: float, session_id: str) -> Recalled:
+def _show(original: Original, row: PassageRow, score: float, session_id: str, *, is_observed: IsObserved) -> Recalled:
     start, stop = row.start, min(row.stop, len(original.text))
     is_whole = start == 0 and stop == len(original.text)
     return Recalled(
         original.text[start:stop],
         original.handle,
-        original.role,
+        original.find_author(start, stop, is_observed),
         score,
         session_id,
         start,

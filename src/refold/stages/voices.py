@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refold.conversation.message import Message, Role
+from refold.conversation.author import Author, read_said
+from refold.conversation.message import Message
 from refold.patterns import lazy_regex
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS
 from refold.stages.ground import Ground, find_claims, normalise, split_words
@@ -120,8 +121,8 @@ class Voices:
         ``answer`` is what a model wrote about them. Words that are not in it do not hide that it repeats the others.
         """
 
-        def said_by(role: Role) -> list[str]:
-            return [part.text for one in messages if one.role == role for part in one.parts if part.kind == "text"]
+        def said_by(author: Author) -> list[str]:
+            return [said for one in messages if one.role == author and (said := read_said(one, author))]
 
         results = [part.text for one in messages for part in one.parts if part.kind in ("result", "media")]
         encoded = (text for result in results for text in decode(result))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from refold.conversation.message import Message, Role, is_notice, is_user_turn, read_as_result, read_words
+from refold.conversation.author import read_said
+from refold.conversation.message import Message, Role, is_notice, is_user_turn, read_as_result
 from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
@@ -145,7 +146,7 @@ def _read_ask(view: View, at: int) -> str:
     item = view.items[at]
     if item.is_fold or not is_user_turn(item.role, item.parts) or view.is_observed(at):
         return ""
-    return read_words(item.parts)
+    return read_said(item, "user")
 
 
 def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:

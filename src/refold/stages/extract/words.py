@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from refold.conversation.author import Author, read_said
 from refold.conversation.message import Message, message_handle
 from refold.patterns import lazy_regex
 from refold.stages.extract.cue import Cue, any_of, any_word
@@ -87,15 +88,12 @@ class Saying:
         return split_sentences(self.text[:SCAN_CHARS])
 
 
-def find_sayings(messages: Sequence[Message], role: str) -> list[Saying]:
+def find_sayings(messages: Sequence[Message], role: Author) -> list[Saying]:
     """Return what a person (``user``) or the assistant said, one for each message with words, in order."""
     found = []
     for at, message in enumerate(messages):
-        if message.role != role:
-            continue
-        text = "\n".join(part.text for part in message.parts if part.kind == "text" and part.text.strip())
-        if text:
-            found.append(Saying(at, text.strip(), message_handle(message), role))
+        if message.role == role and (text := read_said(message, role)):
+            found.append(Saying(at, text, message_handle(message), role))
     return found
 
 

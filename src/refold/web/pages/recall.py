@@ -31,7 +31,7 @@ MARKS_MAX = 200
 # Below this score a text contains none of the searched words; it is only similar in meaning.
 SCORE_WORDS = 0.5
 NEAR_MAX = 5
-_ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
+_ROLES = frozenset(("user", "assistant", "tool", "system", "document", "summary", "fact"))
 ENTRIES_SHOWN = 20
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _ENTRY = re.compile(r"^(?=## )", re.M)
