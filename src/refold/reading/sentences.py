@@ -54,7 +54,7 @@ _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
         """e.g i.e eg ie esp cf vs viz approx resp ca mr mrs ms dr prof st jr sr no nos fig figs eq eqs sec ver vol pp
-        inc ltd dept est jan feb mar apr jun jul aug sep sept oct nov dec""",
+        inc ltd dept jan feb mar apr jun jul aug sep sept oct nov dec""",
     )
 )
 _LETTERED = frozenset(
