@@ -52,9 +52,9 @@ def run_wrapped(folder: Path, provider: ScriptedProvider | None, *command: str, 
 
 
 def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(folder: Path) -> None:
-    (folder / "work" / "refold.yaml").write_text("window: 8000\n")
+    command = (sys.executable, str(folder / "client.py"), "anthropic", "14")
     with ScriptedProvider("ok", window=8_000) as provider:
-        done = run_wrapped(folder, provider, "--", sys.executable, str(folder / "client.py"), "anthropic", "14")
+        done = run_wrapped(folder, provider, "--window", "8000", "--", *command)
         assert done.returncode == 5, done.stderr
         assert len(provider.requests) == 14
         upstreams = f"refold: requests go to {provider.url}/v1 and {provider.url}"
@@ -66,7 +66,7 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
     assert " → " in said[2]
     assert ", session " in said[2]
     assert sorted(one.name for one in folder.iterdir()) == ["client.py", "home", "work"]
-    assert {one.name for one in (folder / "work").iterdir()} == {".refold", "refold.yaml"}
+    assert {one.name for one in (folder / "work").iterdir()} == {".refold"}
 
 
 @pytest.mark.slow

@@ -277,3 +277,23 @@ def test_counts_of_a_run_are_bounded_and_a_strange_id_is_not_a_run(rig: Rig) -> 
     for strange in ("x", "A" * 16, "a" * 33, "..%2f..", "aaaaaaaa%2f"):
         with pytest.raises(urllib.error.HTTPError):
             ask(strange)
+
+
+def test_a_session_is_switched_off_and_on_while_the_gateway_serves_it(shell: Shell, tmp_path: Path) -> None:
+    def grow(rig: Rig, turns: range) -> list[int]:
+        """Return the number of edits after each request."""
+        edits = []
+        for turn in turns:
+            answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(turn)), x_refold_session="s1")
+            assert answer.status_code == 200, answer.text
+            edits.append(int(answer.headers["x-refold-edits"]))
+        return edits
+
+    with start_rig(tmp_path / "work", config={"window": 32_000, "threshold_tokens": 8_000}) as rig:
+        work = ("-w", str(tmp_path / "work"), "-s", "s1")
+        assert grow(rig, range(1, 5)) == [0] * 4
+        assert "is off" in shell.refold("off", *work).err
+        assert "automatic compression is off" in shell.refold("show", *work).text
+        assert grow(rig, range(5, 16)) == [0] * 11, "8,000 tokens are reached with the seventh"
+        assert "is on" in shell.refold("on", *work).err
+        assert grow(rig, range(16, 18))[-1] > 0

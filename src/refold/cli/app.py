@@ -75,7 +75,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Fit and measure": ("compact", "count", "replay", "tune"),
     "Look": ("sessions", "show", "state", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
-    "Change": ("undo", "redo", "pin", "forget", "delete"),
+    "Change": ("undo", "redo", "off", "on", "pin", "forget", "delete"),
     "Keep": ("export", "import", "verify"),
 }
 COLUMNS_MAX = 100

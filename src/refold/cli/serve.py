@@ -99,6 +99,7 @@ def make_application(
     preset: str | None = None,
     given: Mapping[str, object] | None = None,
     *,
+    window: int | None = None,
     keys: KeyRing | None = None,
     has_page: bool = True,
 ) -> Application:
@@ -110,7 +111,7 @@ def make_application(
     from refold.web.app import WebPage, is_installed
 
     settings = load_settings(workspace, **given or {})
-    config = load_config(workspace, call={"preset": preset})
+    config = load_config(workspace, call={"preset": preset, "window": window})
     use_language(config.language)
     if config.summariser == "llm" and not can_ask_model(config, settings):
         note(

@@ -14,7 +14,7 @@ import typer
 from refold.cli.app import app, format_examples
 from refold.cli.input import choose_session, need_session, open_workspace, read_document, show_empty
 from refold.cli.options import AsJson, Format, SessionOption, SessionRequired, Workspace, Yes
-from refold.cli.output import make_console, make_table, note_broken, say, write_json, write_line
+from refold.cli.output import make_console, make_table, note, note_broken, say, write_json, write_line
 from refold.cli.words import clean_line, count_things, find_language, format_time, say_reason, strip_controls, tr
 from refold.errors import ConfigError
 
@@ -232,6 +232,34 @@ def redo(session: SessionOption = None, workspace: Workspace = "", as_json: AsJs
     """Redo what was undone last."""
     with open_workspace(workspace) as manager:
         _report_switched(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
+
+
+@app.command(name="off")
+def switch_off(session: SessionOption = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Switch automatic compression of a session off.
+
+    It takes effect with the next request, also behind a running gateway. What was compressed stays so ('refold undo'
+    brings it back), and a request that would not fit is compressed in any case.
+    """
+    _switch(session, workspace, on=False, as_json=as_json)
+
+
+@app.command(name="on")
+def switch_on(session: SessionOption = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Switch automatic compression of a session on again."""
+    _switch(session, workspace, on=True, as_json=as_json)
+
+
+def _switch(session: str | None, workspace: str, *, on: bool, as_json: bool) -> None:
+    with open_workspace(workspace) as manager:
+        name = need_session(manager.ledger, session, workspace)
+        manager.switch(name, on=on)
+    if as_json:
+        write_json({"session": name, "auto_compress": on})
+    elif on:
+        note("automatic compression of {session} is on", session=name)
+    else:
+        note("automatic compression of {session} is off; switch it on with: refold on", session=name)
 
 
 def _report_switched(switched: Switched, what: str, *, as_json: bool) -> None:

@@ -51,6 +51,7 @@ class WrapRequest:
     workspace: str = "."
     preset: str | None = None
     log: str | None = None
+    window: int | None = None
 
 
 def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
@@ -121,6 +122,8 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
         return tr("it requires a key, and no API key in the environment is one of its keys")
     if request.log:
         return tr("--log needs a gateway that is started for this run")
+    if request.window:
+        return tr("--window needs a gateway that is started for this run")
     if request.preset and request.preset != described.get("preset"):
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in request.upstreams.items():
@@ -150,7 +153,9 @@ def _make_application(request: WrapRequest) -> Application:
     # The gateway is reachable from this machine only, while the program runs, so it requires no key.
     keys = KeyRing(workspace / ".refold" / "wrapped")
     given = {"host": "127.0.0.1", "port": 0, **request.upstreams}
-    application = make_application(request.workspace, request.preset, given, keys=keys, has_page=False)
+    application = make_application(
+        request.workspace, request.preset, given, window=request.window, keys=keys, has_page=False
+    )
     # Create no memory folder in a project that does not use memory.
     if not (workspace / "memory").is_dir():
         application.manager.pages = "off"
@@ -273,6 +278,9 @@ def wrap(
     ] = None,
     log: Annotated[str | None, typer.Option(metavar="FILE", help="Log file of the gateway; default: no log.")] = None,
     preset: Preset = None,
+    window: Annotated[
+        int | None, typer.Option(metavar="TOKENS", min=1, help="The model's window; default: what is known of it.")
+    ] = None,
     workspace: Workspace = "",
 ) -> None:
     """Run claude, codex or any program behind a gateway.
@@ -295,6 +303,6 @@ def wrap(
                 url=url[:80],
             )
     with _restore_signals():
-        code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log))
+        code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log, window))
         typer.echo(f"refold: {line}", err=True)
     raise typer.Exit(code)

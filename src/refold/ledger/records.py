@@ -243,9 +243,11 @@ def format_of(row: SessionRow) -> Format:
     return make_format(row.wire or "openai-chat")
 
 
+SWITCH = "auto"  # False in a session whose automatic compression was switched off.
 _read_state = attrgetter("path_version", "edits_version", "wire", "model")
 
 
 def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:
-    """Return whether messages, edits, format and model are unchanged since ``seen`` was read."""
-    return _read_state(row) == _read_state(seen)
+    """Return whether messages, edits, format, model and the switch are unchanged since ``seen`` was read."""
+    is_switched = row.settings.get(SWITCH) != seen.settings.get(SWITCH)
+    return not is_switched and _read_state(row) == _read_state(seen)

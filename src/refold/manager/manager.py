@@ -23,7 +23,7 @@ from refold.conversation.view import Edit, Item
 from refold.errors import ConfigError, ContextOverflow
 from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import LedgerPlace, choose_ledger
-from refold.ledger.records import Event, Extension, Finding
+from refold.ledger.records import SWITCH, Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import AskedModel, Summariser
@@ -280,6 +280,14 @@ class ContextCompressionManager:
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Set a model's window in this session, for a provider that accepts less than announced."""
         self._keeper.set_window(check_session(session_id), model, window, reserve)
+
+    def switch(self, session_id: str, *, on: bool) -> None:
+        """Switch automatic compression of a session off or on, also while a gateway serves it.
+
+        What was compressed stays so, and a request that would not fit is compressed in any case.
+        """
+        changes = {"settings": {SWITCH: None if on else False}}
+        self._keeper.ledger.update_session(check_session(session_id), changes, self._keeper.clock())
 
     def find_window(self, session_id: str, model: str) -> int | None:
         """Return the window that a model has in this session; None if none was set."""

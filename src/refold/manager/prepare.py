@@ -22,7 +22,7 @@ from refold.formats import place_messages
 from refold.ladder.plan import Outcome, check_fit, count_head, measure_foldable, order_stages
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
-from refold.ledger.records import Extension
+from refold.ledger.records import SWITCH, Extension
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
 from refold.manager.batch import BatchRequest, BatchResult
@@ -364,7 +364,7 @@ def weigh(keeper: Keeper, slot: Slot, session: OpenSession, budget: Budget) -> W
         keeper.thresholds,
         make_economics(keeper, slot, session),
         count_head(session.items, fixed),
-        config.is_auto,
+        config.is_auto and row.settings.get(SWITCH) is not False,
         read_reason(row.settings.get(FORCED)),
         NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
     )

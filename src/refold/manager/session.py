@@ -27,7 +27,7 @@ from refold.formats.block import drop_marks
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ladder.rereads import ItemKinds
 from refold.ledger.codec import load_json
-from refold.ledger.records import MessagePath, SessionRow, StoredMessage, format_of
+from refold.ledger.records import SWITCH, MessagePath, SessionRow, StoredMessage, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.prepared import trace_items
 from refold.stages.fold import Fold
@@ -221,11 +221,12 @@ class OpenSession:
         return _hash_edits(self.batch_edits)
 
     def is_current(self, row: SessionRow) -> bool:
-        """Return whether messages and edits are unchanged since this was loaded, and all are stored."""
-        return not self.is_ahead and (row.path_version, row.edits_version, row.wire) == (
+        """Return whether messages, edits and switch are unchanged since this was loaded, and all are stored."""
+        return not self.is_ahead and (row.path_version, row.edits_version, row.wire, row.settings.get(SWITCH)) == (
             self.path_version,
             self.row.edits_version,
             self.row.wire,
+            self.row.settings.get(SWITCH),
         )
 
     def extend(self, messages: Iterable[Message], edits: Sequence[Edit]) -> None:

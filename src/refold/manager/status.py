@@ -110,7 +110,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         tokens = session.item_tokens + slot.fixed_tokens
         weighed = weigh(keeper, slot, session, _find_budget(keeper, row, session.counter))
         budget, policy = weighed.budget, weighed.policy
-        off = NO_REASON if keeper.config.is_auto else because.AUTO_OFF()
+        off = NO_REASON if policy.is_auto else because.AUTO_OFF()
         ahead = look_ahead(weighed.counts, budget, policy)
         if ahead.is_due and slot.idle == name_view(keeper, session) and tokens <= budget.hard:
             ahead = replace(ahead, is_due=False, waits=because.EXHAUSTED())
