@@ -204,3 +204,24 @@ def test_commands_in_an_answer_to_a_person_are_no_calls() -> None:
     talk.user("Thanks, that worked.")
     assert talk.state.acts == ()
     assert talk.state.pending == ()
+
+
+def test_a_deleted_folder_takes_the_files_of_the_work_with_it() -> None:
+    talk = begin().bash("cat <<'EOF' > reproduce/app/models.py\nx = 1\nEOF", "")
+    talk.bash("cat <<'EOF' > reproduce/run.py\nx = 1\nEOF", "")
+    talk.bash("rm -rf reproduce", "")
+    assert talk.state.files == ()
+
+
+def test_rm_removes_what_it_can_although_it_fails() -> None:
+    talk = begin().bash("cat <<'EOF' > check_a.py\nx = 1\nEOF", "")
+    talk.bash("rm check_a.py check_b.py", "<returncode>1</returncode>\nrm: cannot remove 'check_b.py': No such file")
+    assert talk.state.files == ()
+
+
+def test_a_file_that_is_changed_again_after_its_revert_is_edited() -> None:
+    script = "path = 'src/parse.py'\nlines = open(path).readlines()\nopen(path, 'w').writelines([*lines, 'x'])\n"
+    talk = begin().edit("src/parse.py", "a = 1", "a = 2").bash("git checkout src/parse.py", "Updated 1 path")
+    talk.bash(f"cat <<'EOF' > apply_fix.py\n{script}EOF", "").bash("python apply_fix.py", "Applied.")
+    assert [(file.path, file.kind) for file in talk.state.files if not file.is_scratch] == [("src/parse.py", "edited")]
+    assert "$ python apply_fix.py" in write_state(talk.state)

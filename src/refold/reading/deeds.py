@@ -62,14 +62,23 @@ def take_outcome(draft: StateDraft, outcome: CallOutcome) -> None:
         return
     at = next((at for at, call in enumerate(draft.pending) if call.action.call_id == outcome.call_id), 0)
     call = draft.pending.pop(at)
-    # A command line that ends with a failing test has made its changes before.
-    if outcome.status != "failed" or call.action.verb in _MAY_FAIL_AFTER_CHANGE:
-        for change in call.changes:
-            _apply_change(draft, change, call.quote)
+    for change in _find_effects(call, outcome):
+        _apply_change(draft, change, call.quote)
+    if outcome.status != "failed":
         for file in _find_own_scripts(draft, call.action):
             for change in file.writes:
                 _apply_change(draft, change, call.quote)
     _settle(draft, call, outcome)
+
+
+def _find_effects(call: PendingCall, outcome: CallOutcome) -> list[FileChange]:
+    """Return the changes that took place. A call that failed has made none, with two exceptions."""
+    if outcome.status != "failed" or call.action.verb in _MAY_FAIL_AFTER_CHANGE:
+        return list(call.changes)  # A command line that ends with a failing test has made its changes before.
+    # `rm` removes what it can.
+    said = f"{outcome.text}\n{outcome.error}"
+    gone = [change for change in call.changes if change.kind == "deleted" and change.path not in said]
+    return gone if len(call.changes) > 1 else []
 
 
 def _settle(draft: StateDraft, call: PendingCall, outcome: CallOutcome) -> None:
@@ -164,9 +173,13 @@ def _apply_change(draft: StateDraft, change: FileChange, quote: Quote) -> None:
     if change.kind == "restored":
         _restore_path(draft, path, quote)
         return
+    if change.kind == "deleted":
+        # A folder goes with the files in it; what the work created there leaves no trace.
+        own = [file for file in draft.files if file.kind == "created" and covers_path(path, file.path)]
+        if own and path not in (".", ""):
+            draft.files = [file for file in draft.files if file not in own]
+            return
     earlier = _pop_file(draft, path) or (_pop_file(draft, change.source) if change.source else None)
-    if change.kind == "deleted" and earlier is not None and earlier.kind == "created":
-        return  # Created and deleted within the work: nothing is left of it.
     kind = _net_kind(earlier, change.kind)
     if kind == "created" and earlier is None and path in draft.found_files:
         kind = "edited"  # Written whole, but it was there before.
@@ -174,7 +187,7 @@ def _apply_change(draft: StateDraft, change: FileChange, quote: Quote) -> None:
     if not is_scratch and change.kind != "created":
         draft.checks = [touch(check) for check in draft.checks]
     edits = _join_edits(earlier, change, quote)
-    if kind == "edited" and earlier is not None and earlier.edits and not edits:
+    if kind == "edited" and earlier is not None and not edits:
         kind = "reverted"  # The last change put the old lines back.
     draft.files.append(
         FileState(
@@ -205,7 +218,7 @@ def _join_edits(earlier: FileState | None, change: FileChange, quote: Quote) -> 
     if not old.strip() and not new.strip():
         left = [edit for edit in known if not _is_deleted(edit, quote.text)]
         # The text of this change is not known: its command stands for it.
-        unknown = [FileEdit(removed="", added="", quote=quote)] if len(left) == len(known) and known else []
+        unknown = [FileEdit(removed="", added="", quote=quote)] if len(left) == len(known) else []
         return (*left, *unknown)[-_EDITS_MAX:]
     if known and (known[-1].removed, known[-1].added) == (new, old):
         return tuple(known[:-1])
