@@ -1,8 +1,18 @@
 """Rules are data: their examples hold, their patterns are linear, and a language is one file."""
 
+import tomllib
+
 import pytest
 
-from refold.reading.rules import SENTENCE_CHARS, LanguageRules, SentenceRule, find_kinds, load_rules, load_weights
+from refold.reading.rules import (
+    SENTENCE_CHARS,
+    LanguageRules,
+    SentenceRule,
+    find_kinds,
+    load_rules,
+    load_weights,
+    parse_rules,
+)
 from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
 EVERY = [
@@ -58,3 +68,29 @@ def test_every_kind_of_sentence_has_a_weight() -> None:
         weights.keys() | unweighed
     )
     assert len(weights) <= 16, "few weights"
+
+
+GERMAN = """
+language = "de"
+unit = "word"
+[[person]]
+kind = "rule"
+words = ["nie"]
+pattern = '^(?:bitte )?nie'
+yes = ["Nie auf main pushen."]
+no = ["Das war nie so."]
+[[assistant]]
+kind = "cause"
+words = ["weil"]
+yes = ["Es scheitert, weil der Port fehlt."]
+no = ["Es geht."]
+"""
+
+
+def test_another_language_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    german = parse_rules(tomllib.loads(GERMAN))
+    loaded = (*load_rules(), german)
+    monkeypatch.setattr("refold.reading.rules.load_rules", lambda: loaded)
+    assert find_kinds("Nie auf main pushen.", "person") == {"rule"}
+    assert "cause" in find_kinds("Es scheitert, weil der Port fehlt.", "assistant")
+    assert "rule" in find_kinds("Never push to main.", "person")

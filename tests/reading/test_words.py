@@ -146,3 +146,10 @@ def test_a_list_of_boxes_is_a_plan() -> None:
     (plan,) = [event for event in read_words(Part("text", text), 0, "assistant") if isinstance(event, WorkPlan)]
     assert plan.items == (PlanItem("write the test", "[x]"), PlanItem("fix the bug", "[ ]"))
     assert text[plan.start : plan.stop] == plan.text
+
+
+def test_a_document_corrects_and_approves_nothing() -> None:
+    report = "That's wrong. The header must never be sent twice.\n"
+    assert [event.kind for event in ask(report)] == ["correction", "rule"]
+    assert {event.kind for event in ask("It is about headers.\n" * 12 + report * 60)} == {"remark", "rule"}
+    assert ask("No, that's wrong.\n" + report * 60)[0].kind == "correction"

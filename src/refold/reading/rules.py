@@ -83,7 +83,7 @@ def load_rules() -> tuple[LanguageRules, ...]:
 
     names = sorted(entry.name for entry in files("refold.reading").joinpath("rules").iterdir())
     found = (read_table(f"rules/{name}") for name in names if name.endswith(".toml"))
-    return tuple(_read_file(table) for table in found if "language" in table)
+    return tuple(parse_rules(table) for table in found if "language" in table)
 
 
 @cache
@@ -94,7 +94,8 @@ def read_table(name: str) -> Mapping[str, Any]:
     return tomllib.loads(files("refold.reading").joinpath(*name.split("/")).read_text(encoding="utf-8"))
 
 
-def _read_file(table: Mapping[str, object]) -> LanguageRules:
+def parse_rules(table: Mapping[str, object]) -> LanguageRules:
+    """Return the rules of one file, as it was read."""
     sides: tuple[Side, ...] = ("person", "assistant")
     rules = {side: tuple(_read_rule(entry) for entry in table[side]) for side in sides}  # type: ignore[attr-defined]
     unit: Unit = "word" if table["unit"] == "word" else "character"

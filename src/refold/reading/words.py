@@ -34,8 +34,10 @@ Voice = Literal["person", "assistant", "harness"]
 
 # Of a longer text so many characters are read at its beginning and at its end.
 HEAD_CHARS, TAIL_CHARS = 48_000, 24_000
-# A longer message of a person is a document: only the first words of a sentence make it a rule.
+# A longer message of a person is a document, such as a task with the report of a bug: past its beginning it answers
+# nothing.
 PASTED_CHARS = 1_500
+OPENING_CHARS = 200
 # The last sentence of so long a text is its conclusion, unless it only announces, asks or guesses.
 TRAIN_CHARS = 600
 # An approval is short.
@@ -141,7 +143,7 @@ def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str)
             start=sentence.start,
             stop=sentence.stop,
             text=sentence.text,
-            kind=_classify_person(sentence, is_pasted=is_pasted),
+            kind=_classify_person(sentence, is_pasted=is_pasted and sentence.start > OPENING_CHARS),
             lead=sentence.lead,
             block=sentence.block,
             in_block=sentence.start < block_stop,
@@ -163,11 +165,13 @@ def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceK
         return "remark"
     if _QUESTION.search(text) is not None:
         return "request" if "request" in kinds and _ASKS_FOR.search(text) is not None else "question"
-    if "rule" in kinds and (len(text) > RULE_CHARS or (is_pasted and "request" not in kinds and len(text) > 200)):
+    if len(text) > RULE_CHARS:
         kinds.discard("rule")
     # "Yes, my user ID is JT-70" answers a question.
-    if "approval" in kinds and (len(text) > APPROVAL_CHARS or "fact" in kinds):
+    if len(text) > APPROVAL_CHARS or "fact" in kinds:
         kinds.discard("approval")
+    if is_pasted:
+        kinds -= {"approval", "correction"}
     return next((kind for kind in _PERSON if kind in kinds), "remark")
 
 
