@@ -240,7 +240,10 @@ SESSION = "compactor"
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """Options of a compaction; None means the value of the preset ``offload``. ``model`` is the client's by default."""
+    """Options of a compaction; None means the variable ``REFOLD_COMPACT_…``, else the value of the preset ``offload``.
+
+    ``model`` is passed to a client whose ``complete`` takes ``model``; by default the client's own is used.
+    """
 
     target_tokens: int | None = None
     preserve_count: int | None = None
@@ -276,11 +279,11 @@ class ContextCompactor:
             "compact_retry_count": wanted.retry_count,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        from refold.config import CompressionConfig
+        from refold.config.load import read_compact_settings
         from refold.manager import ContextCompressionManager
 
         # Nothing is automatic here: passing a history only stores it.
-        config = CompressionConfig(preset="offload", auto_compress=False, **given)
+        config = read_compact_settings({**given, "auto_compress": False})
         self._manager = ContextCompressionManager(config, storage, llm=client)
         self._session_id = session_id
 

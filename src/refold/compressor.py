@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refold.conversation import because
-from refold.conversation.message import Format, Message
+from refold.conversation.message import Format, Message, mark
 from refold.conversation.reason import NO_REASON, Reason, detect_language
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
@@ -24,6 +24,7 @@ from refold.stages.ground import Ground
 from refold.stages.prompts import Question, write_archive_prompt, write_facts_prompt
 from refold.stages.stage import Reply
 from refold.stages.summarise import find_rejection
+from refold.stages.truncate import Truncate
 from refold.stages.verify import find_wrong, verify_words
 from refold.stages.voices import Voices
 from refold.tokens import TokenCounter
@@ -31,6 +32,8 @@ from refold.tokens import TokenCounter
 OPENING = "[历史对话摘要]"
 FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
+# Of one tool output, if a caller cuts it with ``truncate_tool_output``.
+TOOL_CHARS_MAX = 3_000
 # Even a good summary of a few short messages may be longer than they are.
 ANSWER_CHARS_MIN = 2_000
 
@@ -59,8 +62,14 @@ class CompressionResult:
 class ContextCompressor:
     """Keeps the newest messages whole and summarises the rest, with a model if there is one."""
 
-    def __init__(self, llm: Completes | None = None, token_counter: CountsMessages | None = None) -> None:
-        self.llm = llm
+    def __init__(
+        self,
+        llm: Completes | None = None,
+        token_counter: CountsMessages | None = None,
+        *,
+        llm_service: Completes | None = None,
+    ) -> None:
+        self.llm = llm or llm_service
         self.token_counter = token_counter or TokenCounter()
         self.last_error = NO_REASON
 
@@ -116,6 +125,20 @@ class ContextCompressor:
         # Sentences that name something nobody said, or attribute a tool's text to a person, are dropped.
         words = verify_words(neutralise(summary), ground, voices).text
         return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
+
+    def truncate_tool_output(self, text: str, chars_max: int = TOOL_CHARS_MAX) -> str:
+        """Return a tool's output cut to ``chars_max`` characters: its beginning, the exact gap, and its end."""
+        return Truncate(chars_max=chars_max).cut(text, "").replace(f" {mark('')}", "")
+
+    def _build_summary_prompt(self, messages: Sequence[object]) -> str:
+        """Return the question for the summary of messages."""
+        parsed = parse_messages(detect(messages), messages)
+        return write_archive_prompt(parsed, language=detect_said(reversed(parsed)))
+
+    def _build_fact_extraction_prompt(self, messages: Sequence[object]) -> str:
+        """Return the question for the facts in messages."""
+        parsed = parse_messages(detect(messages), messages)
+        return write_facts_prompt(parsed, language=detect_said(reversed(parsed)))
 
     async def _ask(self, prompt: str, chars_max: int) -> str:
         """Return the model's answer; empty, so that the extract is used, if it fails or is longer than its source."""

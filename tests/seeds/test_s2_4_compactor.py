@@ -142,3 +142,94 @@ async def test_calls_keep_their_results(tmp_path: Path) -> None:
     assert roles[1] != "tool", "a result is never without its call"
     assert result.messages[-1] == history[-1]
     compactor.close()
+
+
+class NamedClient:
+    """A client as the document has it: the model is named with each call."""
+
+    def __init__(self, answer: str = "The user plans a garden; rows 1 to 9 are planted.") -> None:
+        self.answer = answer
+        self.models: list[str] = []
+
+    async def complete(self, prompt: str, *, model: str = "the client's own", tokens_max: int = 0) -> str:
+        self.models.append(model)
+        return self.answer
+
+
+async def test_s2_3_the_model_of_the_options_and_of_the_variables_reaches_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, history = grow("long", "en", 30)
+    named = {}
+    for kind, options in {"options": CompactOptions(model="small-1"), "variable": None}.items():
+        if kind == "variable":
+            monkeypatch.setenv("SYNAPSE_COMPACT_MODEL", "small-2")
+            monkeypatch.setenv("SYNAPSE_COMPACT_PRESERVE_COUNT", "3")
+        client = NamedClient()
+        compactor = ContextCompactor(tmp_path / kind, client, options)
+        result = await compactor.compact(history)
+        compactor.close()
+        assert result.success
+        named[kind] = (set(client.models), result.preserved_count)
+    assert named == {"options": ({"small-1"}, 5), "variable": ({"small-2"}, 3)}
+
+
+async def test_s2_3_the_model_reaches_the_client_of_a_manager_and_without_a_name_its_own_is_asked(
+    tmp_path: Path,
+) -> None:
+    for name, model in (("small-3", "small-3"), (None, "the client's own")):
+        client = NamedClient()
+        config = refold.CompressionConfig(preset="offload", window=8_000, reserve=500, compact_model=name)
+        with refold.ContextCompressionManager(config, tmp_path / str(name), llm=client) as manager:
+            for history in grow("long", "en", 90):
+                await manager.prepare_context("s", history)
+            await manager.compress_async("s")
+        assert set(client.models) == {model}
+
+
+async def test_s2_7_an_answer_that_is_longer_than_its_source_is_nothing_to_gain_not_a_failure(tmp_path: Path) -> None:
+    *_, history = grow("short", "en", 20)
+    client = NamedClient("The garden needs water and some shade, and the seeds go into warm soil. " * 40)
+    compactor = ContextCompactor(tmp_path, client)
+    result = await compactor.compact(history)
+    compactor.close()
+    assert result.success
+    assert result.freed_tokens == 0
+    assert result.messages == history
+    assert "nothing to gain" in str(result.reason)
+
+
+def test_s0_2_and_s0_4_and_s1_4_the_documents_own_names_work_as_they_are_typed() -> None:
+    counter = refold.TokenCounter()
+    assert len(counter.encoding.encode("Hello world")) == counter.count_text("Hello world")
+    compressor = refold.ContextCompressor(llm_service=NamedClient(), token_counter=counter)
+    assert isinstance(compressor.llm, NamedClient)
+    messages = [say(at, "short", "zh") for at in range(4)]
+    for prompt in (compressor._build_summary_prompt(messages), compressor._build_fact_extraction_prompt(messages)):
+        assert messages[3]["content"] in prompt
+    output = "".join(f"line {number} of the output\n" for number in range(400))
+    cut = compressor.truncate_tool_output(output)
+    left_out = int(re.search(r"\n\.\.\. \[truncated (\d+) characters\] \.\.\.\n", cut)[1])  # type: ignore[index]
+    assert len(cut) <= 3_000
+    assert cut.startswith("line 0 ")
+    assert cut.rstrip().endswith("line 399 of the output")
+    assert len(output) - left_out < 3_000
+    assert compressor.truncate_tool_output("short") == "short"
+
+
+ROW = re.compile(r"^\| `.*? \| (?P<ours>[^|]*)\|$", re.M)
+WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]{3,}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["en", "zh"])
+def test_every_name_of_ours_on_the_map_is_in_the_code(page: Path) -> None:
+    source = Path(refold.__file__).parent
+    files = [one for one in source.rglob("*") if one.suffix in (".py", ".json", ".yaml", ".toml")]
+    known = set(WORD.findall("\n".join(one.read_text("utf-8") for one in files)))
+    known |= {one.stem for one in files}
+    text = page.read_text("utf-8")
+    rows = ROW.findall(text)
+    assert len(rows) > 40
+    named = {word for row in rows for code in re.findall(r"`([^`]+)`", row) for word in WORD.findall(code)}
+    assert len(named) > 60
+    assert named - known == {"_compress_context"}, "the row says that it is not there"

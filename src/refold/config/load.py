@@ -124,6 +124,13 @@ def load_config(
     return config.with_variables(read_model_variables(variables, key_name))
 
 
+def read_compact_settings(call: Mapping[str, Any]) -> CompressionConfig:
+    """Return the preset ``offload`` with the variables for compaction, in either spelling, and ``call``."""
+    variables = {name: value for name, value in os.environ.items() if name in ALIASES or name in ALIASES.values()}
+    layers = [*_read_environment(variables), read_layer("call", {"preset": "offload", **call}, "call")]
+    return CompressionConfig(layers).with_variables(read_model_variables())
+
+
 def list_guarded(file: SettingsFile, workspace: str | Path | None = None) -> list[GuardedSetting]:
     """Return the settings in a project's file that are the user's to decide, trusted or not."""
     layer = _read_layer("project", file)

@@ -71,6 +71,10 @@ class Reason:
     def is_a(self, kind: ReasonKind) -> bool:
         return self.code == kind.code
 
+    def holds(self, kind: ReasonKind) -> bool:
+        """Return whether this is a reason of a kind, or one within it is."""
+        return self.is_a(kind) or any(isinstance(one, Reason) and one.holds(kind) for one in self.values.values())
+
     def to_json(self) -> dict[str, Any]:
         """Return the code and the values for storage; ``read_reason`` reads it."""
         values = {name: one.to_json() if isinstance(one, Reason) else one for name, one in self.values.items()}

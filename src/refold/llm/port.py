@@ -64,12 +64,27 @@ class Completes(Protocol):
         """Return or await an object with ``content``."""
 
 
-async def call_model(
-    model: Model | Completes, prompt: str, *, system: str = "", tokens_max: int, temperature: float
-) -> Completion:
+class NamedModel:
+    """A client that takes the name of a model with each call: ``complete(prompt, model=…)``."""
+
+    def __init__(self, client: object, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    async def complete(self, prompt: str, **options: Any) -> Completion:
+        """Return the answer of the named model."""
+        return await call_model(self._client, prompt, **options, model=self._name)  # type: ignore[arg-type]
+
+
+def takes_model(client: object) -> bool:
+    """Return whether a client's ``complete`` takes the name of a model."""
+    return "model" in (_names_taken(getattr(client, "complete", None)) or ())
+
+
+async def call_model(model: Model | Completes, prompt: str, /, **options: Any) -> Completion:
     """Call a model of any shape with the options its ``complete`` accepts, and return a Completion."""
     complete: Any = model.complete
-    options = {"system": system, "tokens_max": tokens_max, "temperature": temperature}
+    system = options.get("system", "")
     taken = _names_taken(complete)
     if taken is not None:
         options = {name: value for name, value in options.items() if name in taken}

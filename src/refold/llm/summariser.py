@@ -19,7 +19,7 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import Unavailable
 from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
 from refold.llm.errors import RetryLimits, attempt, classify
-from refold.llm.port import TEMPERATURE, Completes, Completion, Model, call_model
+from refold.llm.port import TEMPERATURE, Completes, Completion, Model, NamedModel, call_model, takes_model
 from refold.llm.redact import redact_text
 from refold.patterns import lazy_regex
 from refold.stages.stage import Ask, Reply
@@ -100,6 +100,8 @@ class Summariser:
         if self.plugin is not None or self.failure:
             return Choice(self.plugin, type(self.plugin).__name__, self.failure)  # type: ignore[arg-type]
         handed = self.llm if hasattr(self.llm, "complete") else None
+        if self.config.compact_model and takes_model(handed):
+            return Choice(NamedModel(handed, self.config.compact_model), self.config.compact_model)
         conversation: Endpoint | Model | Completes | None = handed or self.conversation  # type: ignore[assignment]
         needed = int(len(ask.prompt) * _TOKENS_PER_CHAR) + ask.tokens_max
         return choose_model(self.own, conversation, tokens_needed=needed, timeout_s=self.timeout_s)

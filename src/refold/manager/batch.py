@@ -264,7 +264,8 @@ class Compression:
         # Having nothing to compress does not count as an attempt: the next message is decided independently.
         if FORCED in session.row.settings and not self._wish.is_manual:
             keeper.update_settings(session, {FORCED: None})
-        return BatchResult("idle", reason=because.EXHAUSTED(), tokens_before=view.tokens)
+        why = join_notes(report for report in outcome.stages if report.stage == FOLD) or because.EXHAUSTED()
+        return BatchResult("idle", reason=why, tokens_before=view.tokens)
 
     def commit_grown(self, view: View, outcome: Outcome) -> BatchResult:
         """Store a result that was computed from a snapshot: since then, the session may only have grown."""

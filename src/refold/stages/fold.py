@@ -128,8 +128,9 @@ class Fold(FoldOptions):
             if told.declined:
                 edits += [plain] if plain is not None else []
                 continue
-            is_failed = True
-            why = told.failure or because.NOT_SMALL_ENOUGH()
+            is_broken = bool(told.failure) and not told.failure.holds(because.ANSWER_LONG)
+            is_failed = is_failed or is_broken
+            why = told.failure if is_broken else because.NO_GAIN()
             # S2.7: the history stays as it is, unless it would not fit.
             if self.on_failure == "keep" and view.tokens <= goal.hard:
                 notes.append(because.NO_SUMMARY(because=why))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from refold.conversation.message import Part, frozen, write_json
 from refold.errors import ConfigError, FormatError
 from refold.formats.detect import detect
-from refold.tokens.encoding import PROFILES, Encoding, Estimate
+from refold.tokens.encoding import PROFILES, Encoding, Estimate, Vocabulary, load_vocabulary
 from refold.tokens.images import ImageRule, count_media
 from refold.tokens.models import ModelInfo, model_info
 
@@ -128,6 +128,11 @@ class TokenCounter(Counter):
         encoding = Encoding(_ALIASES.get(encoding_name, encoding_name))
         margin = 0.0 if encoding.is_exact else OPEN_VOCABULARY_MARGIN
         super().__init__(encoding.count, encoding.name, margin, image_rule)
+
+    @property
+    def encoding(self) -> Vocabulary:
+        """The vocabulary itself, with ``encode`` and ``decode``."""
+        return load_vocabulary(self.name)
 
 
 def counter_for(model: str | None, tokenizer: str | None = None, calibration: Calibration | None = None) -> Counter:

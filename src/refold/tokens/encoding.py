@@ -46,7 +46,7 @@ class Vocabulary(Protocol):
 
 
 @cache
-def _load(encoding_name: str) -> Vocabulary:
+def load_vocabulary(encoding_name: str) -> Vocabulary:
     from splintr import Tokenizer  # Slow to import: most of the time of a first count.
 
     loaded: Vocabulary = Tokenizer.from_pretrained(encoding_name)
@@ -77,22 +77,24 @@ class Encoding:
 
     def _count(self, text: str) -> int:
         if not self.is_exact:
-            return sum(len(_load(self.name).encode_ordinary(piece)) for piece in _cut(text))
+            return sum(len(load_vocabulary(self.name).encode_ordinary(piece)) for piece in _cut(text))
         if len(text) >= GIANT_CHARS:
-            return count_giant(text, _load(self.name), self._encode)
+            return count_giant(text, load_vocabulary(self.name), self._encode)
         return len(self._encode(text)) >> 2
 
     def _encode(self, text: str) -> bytes:
         """Return the ids of a text, four bytes each."""
         # The flat form builds no list of ints, which is half the time, but it reads special tokens.
         if _SPECIAL_OPENS in text:
-            return array("I", _load(self.name).encode_ordinary(text)).tobytes()
+            return array("I", load_vocabulary(self.name).encode_ordinary(text)).tobytes()
         if self._flat is None:
-            self._flat = _load(self.name).encode_flat
+            self._flat = load_vocabulary(self.name).encode_flat
         # The encoder caches the UTF-8 form on every string that is not ASCII, for as long as the string lives. Encoding
         # a copy lets that memory go with the copy.
         plain = text if text.isascii() else f"{text[:1]}{text[1:]}"
-        return self._flat(plain) if len(text) < SHARED_CHARS else _load(self.name).encode_batch_flat([plain])[0]
+        return (
+            self._flat(plain) if len(text) < SHARED_CHARS else load_vocabulary(self.name).encode_batch_flat([plain])[0]
+        )
 
 
 Encode = Callable[[str], bytes]
