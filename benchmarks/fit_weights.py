@@ -40,36 +40,9 @@ NEGATIVES_MAX = 1_500
 MESSAGES_MAX = 1_200
 PAIRS_MAX = 2_000
 PENALTY = 1.0
+SORTS_BY_HAND = {"id": 1.2, "identifier": 0.6, "date": 0.6, "name": 0.5, "file": 0.4, "email": 0.3, "url": 0.1}
+SORTS_BY_HAND |= {"money": -0.3, "number": -0.5, "version": -0.5, "term": -1.2, "time": -2.0}
 FILE = Path(__file__).resolve().parents[1] / "src" / "refold" / "reading" / "weights.toml"
-# The weights that were typed by hand, in the words of today's features.
-TYPED = {
-    "person": 1.0,
-    "assistant": 0.4,
-    "assistant twice": 0.3,
-    "call": 1.0,
-    "call twice": 0.9,
-    "call often": 0.4,
-    "times": 0.3,
-    "results": -0.4,
-    "age share": -1.2,
-    "crowd": -0.2,
-    "kinship": 0.6,
-    "changed": 1.6,
-    "length": -0.3,
-    "small number": -0.8,
-    "sort id": 1.2,
-    "sort identifier": 0.6,
-    "sort date": 0.6,
-    "sort name": 0.5,
-    "sort file": 0.4,
-    "sort email": 0.3,
-    "sort url": 0.1,
-    "sort money": -0.3,
-    "sort number": -0.5,
-    "sort version": -0.5,
-    "sort term": -1.2,
-    "sort time": -2.0,
-}
 
 
 @dataclass(slots=True)
@@ -80,10 +53,25 @@ class Examples:
     labels: list[int] = field(default_factory=list)
     counts: list[float] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
+    # The weight that a person's formula gives.
+    typed: list[float] = field(default_factory=list)
 
     def take(self, start: int, stop: int) -> Examples:
         chosen = slice(start, stop)
-        return Examples(self.rows[chosen], self.labels[chosen], self.counts[chosen], self.groups[chosen])
+        return Examples(
+            self.rows[chosen], self.labels[chosen], self.counts[chosen], self.groups[chosen], self.typed[chosen]
+        )
+
+
+def weigh_by_hand(seen: SeenValue, size: int) -> float:
+    """Return the logarithm of the odds that refold used before it had fitted weights."""
+    odds = 1.0 * (seen.by_person > 0) + 0.4 * (seen.by_assistant > 0) + 0.3 * (seen.by_assistant > 1)
+    odds += 1.0 * (seen.by_call > 0) + 0.9 * (seen.by_call > 1) + 0.4 * (seen.by_call > 3)
+    odds += 0.3 * math.log2(1 + seen.times) - 0.4 * math.log2(1 + seen.by_result)
+    odds -= 1.2 * (size - seen.last_at) / max(1, size) + 0.2 * math.log2(1 + seen.crowd)
+    odds += 1.6 * seen.is_changed + SORTS_BY_HAND.get(seen.value.sort, 0.0) - 0.3 * math.log2(len(seen.value.text))
+    is_small = seen.value.text.isdecimal() and len(seen.value.text) < 5
+    return odds - 0.8 * (not seen.by_person and (is_small or seen.value.sort == "name"))
 
 
 def is_held_out(session_id: str) -> bool:
@@ -124,6 +112,7 @@ def _add_cut(examples: Examples, seen: dict[str, SeenValue], at: int, later: Seq
     for text in (*chosen, *kept):
         is_used = text in used
         examples.rows.append(features[text])
+        examples.typed.append(weigh_by_hand(seen[text], at))
         examples.labels.append(int(is_used))
         # Each cut counts alike, however long its session is.
         examples.counts.append((1.0 if is_used else len(others) / max(1, len(kept))) * 100 / total)
@@ -236,12 +225,12 @@ def main() -> None:
         if start == stop:
             continue
         examples = halves[True].take(start, stop)
-        ours, theirs = measure(examples, score(examples, weights)), measure(examples, score(examples, TYPED))
+        ours, theirs = measure(examples, score(examples, weights)), measure(examples, examples.typed)
         print(f"| {name} | {ours[0]:.3f} | {theirs[0]:.3f} | {ours[1]:.2f} | {theirs[1]:.2f} |")
     for name, weight in weights.items():
         print(f"{name:20} {weight:+.3f}")
     area = measure(halves[True], score(halves[True], weights))[0]
-    typed = measure(halves[True], score(halves[True], TYPED))[0]
+    typed = measure(halves[True], halves[True].typed)[0]
     assert math.isfinite(area)
     figures = (
         f"{date.today().isoformat()}; data {', '.join(chosen.sets)};\n# {sessions[False]} sessions learned from, "

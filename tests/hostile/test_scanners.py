@@ -66,6 +66,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "wrapped lines": lambda chars: ("word " * 14 + "\n") * (chars // 71),
     "open blocks": lambda chars: "<reminder>\n" * (chars // 11),
     "sentences": lambda chars: "Maybe it fails because of e.g. that. " * (chars // 37),
+    "tags": lambda chars: "x<warning>" * (chars // 10),
     "Chinese": lambda chars: "是吗 " * (chars // 3),
 }
 

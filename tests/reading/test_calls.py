@@ -6,7 +6,7 @@ import pytest
 
 from refold.conversation.message import Part
 from refold.reading.calls import read_call, read_fenced_call, read_result
-from refold.reading.events import Action, CallOutcome, FileChange, HarnessNote, PlanItem, WorkPlan
+from refold.reading.events import Action, CallOutcome, FileChange, HarnessNote, PlanItem, Verb, WorkPlan
 
 
 def call(name: str, **arguments: object) -> Part:
@@ -92,6 +92,11 @@ PATCH = """*** Begin Patch
 +hello
 *** Delete File: c.txt
 *** End Patch"""
+PATCHED = [
+    ("edited", "src/a.py", "    return 1", "    return 2"),
+    ("created", "b.txt", "", "hello"),
+    ("deleted", "c.txt", "", ""),
+]
 
 
 @pytest.mark.parametrize(
@@ -117,29 +122,17 @@ PATCH = """*** Begin Patch
         (
             "apply_patch",
             {"input": PATCH},
-            [
-                ("edited", "src/a.py", "    return 1", "    return 2"),
-                ("created", "b.txt", "", "hello"),
-                ("deleted", "c.txt", "", ""),
-            ],
+            PATCHED,
         ),
         (
             "shell",
             {"command": ["apply_patch", PATCH]},
-            [
-                ("edited", "src/a.py", "    return 1", "    return 2"),
-                ("created", "b.txt", "", "hello"),
-                ("deleted", "c.txt", "", ""),
-            ],
+            PATCHED,
         ),
         (
             "bash",
             {"command": f"cd x && apply_patch <<'EOF'\n{PATCH}\nEOF"},
-            [
-                ("edited", "src/a.py", "    return 1", "    return 2"),
-                ("created", "b.txt", "", "hello"),
-                ("deleted", "c.txt", "", ""),
-            ],
+            PATCHED,
         ),
         ("bash", {"command": "sed -i '12s/foo(a)/foo(b)/' a.py"}, [("edited", "a.py", "foo(a)", "foo(b)")]),
         (
@@ -157,6 +150,24 @@ PATCH = """*** Begin Patch
         ("bash", {"command": "pytest > /dev/null 2>&1"}, []),
         ("bash", {"command": "git stash && pytest; git stash pop"}, [("restored", ".", "", "")]),
         ("bash", {"command": "git stash"}, [("reverted", ".", "", "")]),
+        ("bash", {"command": "printf 'a\\nb\\n' | tee out.txt"}, [("created", "out.txt", "", "a\nb\n")]),
+        (
+            "bash",
+            {"command": "git apply <<'E'\n--- a/f.py\n+++ b/f.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\nE"},
+            [("edited", "f.py", "b", "c")],
+        ),
+        ("exec", {"input": f"const r = await tools.apply_patch({json.dumps(PATCH)});"}, PATCHED),
+        (
+            "exec",
+            {"input": 'await tools.exec_command({\n  cmd: "sed -i \'s/a/b/\' x.py",\n  workdir: "/x"});'},
+            [("edited", "x.py", "a", "b")],
+        ),
+        (
+            "replace_in_file",
+            {"path": "a.py", "diff": "------- SEARCH\nx\n=======\ny\n+++++++ REPLACE\n"},
+            [("edited", "a.py", "x", "y")],
+        ),
+        ("execute_ipython_cell", {"code": "open('a.txt', 'w').write(x)"}, [("created", "a.txt", "", "")]),
         ("bash", {"command": "git restore --staged a.py"}, []),
         (
             "bash",
@@ -342,3 +353,65 @@ def test_what_a_harness_writes_into_a_result_is_a_note() -> None:
     assert isinstance(found, CallOutcome)
     assert isinstance(note, HarnessNote)
     assert (found.status, found.text, note.text) == ("ok", "", text[text.index("<") : -1])
+
+
+HOSTILE = {
+    "empty": "",
+    "lone surrogates": "\ud800 rm -rf \udfff > \ud800.txt",
+    "open quotes": "echo 'a \"b $(cat <<EOF",
+    "here-documents without an end": "cat <<A <<'B' <<-C > x\n" * 40,
+    "deep substitutions": "echo " + "$(" * 3_000,
+    "null bytes": "cat \x00 > a\x00b",
+    "a line of two megabytes": "cat " + "a" * 2_000_000,
+    "a flood of commands": "rm a;" * 20_000,
+    "brackets": "[" * 20_000,
+    "tags": "<parameter=a>" * 5_000 + "<function=b>" * 5_000,
+    "notes": "<system-reminder>" * 5_000,
+    "fences": "```bash\n" * 5_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_is_read_without_an_error(text: str) -> None:
+    for name in (
+        "Bash",
+        "shell",
+        "apply_patch",
+        "Edit",
+        "str_replace_editor",
+        "TodoWrite",
+        "cancel_order",
+        "",
+        "x" * 999,
+    ):
+        for arguments in (text, json.dumps({"command": text, "path": text, "todos": [text], "input": text})):
+            (action, *others) = read_call(Part("call", arguments, name=name), 0)
+            assert isinstance(action, Action)
+            assert len(others) <= 101
+            read_result(Part("result", text), 0, action)
+    read_fenced_call(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", "[1, 2", '"just text"', "null", "12", "[]", '{"command": null}', '{"command": {"a": 1}}', '{"command": [1]}'],
+)
+def test_broken_arguments_are_still_a_call(arguments: str) -> None:
+    for name in ("bash", "Edit", "TodoWrite", "apply_patch", "book_flight"):
+        (action, *_) = read_call(Part("call", arguments, name=name, call_id="c"), 0)
+        assert isinstance(action, Action)
+        assert (action.tool, action.call_id) == (name, "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "status", "line"),
+    [
+        ("错误：余额不足，无法支付", "pay", "failed", "错误：余额不足，无法支付"),
+        ("预订成功，订单号 A10293", "book", "ok", "预订成功，订单号 A10293"),
+        ("运行完毕\n退出码：1\n", "run", "failed", "运行完毕"),
+        ("共 12 个用例，3 个失败", "test", "failed", "共 12 个用例，3 个失败"),
+    ],
+)
+def test_outcomes_in_chinese_are_read(text: str, verb: Verb, status: str, line: str) -> None:
+    found = outcome(text, Action(verb=verb, tool="bash" if verb in ("run", "test") else "api"))
+    assert (found.status, found.text) == (status, line)

@@ -25,6 +25,7 @@ from refold.reading.changes import (
     read_commands,
     read_edit,
     read_patch,
+    read_python,
 )
 from refold.reading.events import Action, FileChange, PlanItem, ReadEvent, Verb, WorkPlan
 from refold.reading.outcomes import read_result
@@ -148,7 +149,12 @@ def _join_words(words: Sequence[str]) -> str:
 
 
 def _read_scripted(program: str) -> str:
-    """Return the commands that a program hands to its tools, each on a line of its own."""
+    """Return the commands that a program hands to its tools, each on a line of its own, or the patch."""
+    start = program.find("*** Begin Patch")
+    if start >= 0:
+        stop = program.find("*** End Patch", start)
+        patch = program[start : stop if stop >= 0 else len(program)]
+        return patch if "\n" in patch else _ESCAPED.sub(_unescape, patch)
     found = ["".join(filter(None, match.groups())) for match in _SCRIPTED.finditer(program)]
     return "\n".join(_ESCAPED.sub(_unescape, one) for one in found)
 
@@ -218,6 +224,8 @@ def _read_tool(
         verb, changes = "edit", join_changes(read_patch(patch, find_path(arguments)))
     else:
         changes = join_changes(read_edit(verb, arguments)) if verb in _CHANGING else ()
+        if verb == "run" and isinstance(code := arguments.get("code"), str):
+            changes = join_changes(read_python(code))
     targets = [one.path for one in changes]
     for key in (*(rule.targets if rule is not None else ()), *_TARGET_KEYS):
         targets += _list_values(arguments.get(key))
@@ -225,6 +233,7 @@ def _read_tool(
         targets += [text for key, value in arguments.items() if key.endswith("_id") for text in _list_values(value)]
     hidden = CONTENT_KEYS if changes else ()
     text = write_arguments({key: value for key, value in arguments.items() if key not in hidden})
+    text = text or ", ".join(one.path for one in changes)
     return _make_action(part, text, verb, targets, is_final=bool(rule and rule.is_final)), changes
 
 

@@ -267,7 +267,9 @@ def _read_redirects(command: SimpleCommand, fed: str) -> Iterator[FileChange]:
 
 def _read_command(command: SimpleCommand, fed: str, later: Sequence[SimpleCommand]) -> Iterator[FileChange]:
     name, words = command.name, command.words
-    if name == "git":
+    if name == "git" and fed and "apply" in words[1:4]:
+        yield from read_patch(fed)
+    elif name == "git":
         yield from _read_git(words, later)
     elif name in ("rm", "unlink", "trash"):
         yield from (change(path, "deleted") for path in list_paths(words[1:]))
@@ -375,7 +377,8 @@ def _read_echo(command: SimpleCommand) -> str:
     if command.name not in ("echo", "printf"):
         return ""
     words = [word for word in command.words[1:] if word not in ("-e", "-n", "-ne", "-en", "-E", "--")]
-    return " ".join(words)
+    text = " ".join(words)
+    return text.replace("\\n", "\n") if command.name == "printf" else text
 
 
 def _read_sed(words: Sequence[str]) -> Iterator[FileChange]:

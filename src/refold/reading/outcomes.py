@@ -20,11 +20,12 @@ from refold.reading.tools import find_tool
 LINE_CHARS_MAX = 300
 FAILING_MAX = 50
 TOTALS_MAX = 200
+NOTES_MAX = 20
 # Frames with an exit status are at the beginning or at the end of a result.
 _PEEK_CHARS = 600
 _LAST_LINES = 40
 
-_NOTE_TAGS = ("system-reminder", "warning", "environment_details", "environment_context", "reminder")
+_NOTE = lazy_regex(r"<(system-reminder|warning|environment_details|environment_context|reminder)>")
 _EXIT = lazy_regex(
     r"<(?:returncode|exit_code|exitcode)>\s{0,4}(-?\d{1,6})\s{0,4}</|^(?:Error: )?Exit code:? (-?\d{1,6})\b"
     r"|^(?:\[?(?:Command|The command|Process|\w{1,20} test:)|Exited|\[)[^\n]{0,40}?"
@@ -82,6 +83,11 @@ _PENDING = lazy_regex(
     r"Command still running|The command (?:is still running|has no new output))",
     re.M,
 )
+# A program that shows files complains in its own name.
+_COMPLAINT = lazy_regex(
+    r"(?:fatal: |(?:/\w{1,20}/)?(?:sed|cat|head|tail|nl|wc|ls|e?grep|rg|find|fd|git|awk|jq|stat|file|tree|bash|zsh|sh)"
+    r"(?::\d{1,5})?: )"
+)
 _ERROR_OPENS = lazy_regex(
     r"\s{0,4}(?:<tool_use_error>|Error\b|ERROR\b|error:|Failed\b|Invalid\b|MCP error|[\w ]{1,40} failed:|"
     r"错误|失败|无法|"
@@ -126,18 +132,15 @@ def split_notes(text: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, 
     """Return the harness's blocks in a result, and the spans of text around them."""
     notes: list[tuple[int, int, str]] = []
     at = 0
-    while (start := min((place for tag in _NOTE_TAGS if (place := text.find(f"<{tag}>", at)) >= 0), default=-1)) >= 0:
-        tag = text[start + 1 : text.index(">", start)]
-        stop = text.find(f"</{tag}>", start)
-        stop = len(text) if stop < 0 else stop + len(tag) + 3
-        is_own_line = not text[max(0, start - 1) : start].strip() or text[start - 1] == ">"
-        if is_own_line and len(notes) < 20:
-            notes.append((start, stop, text[start:stop]))
-            at = stop
-        else:
-            at = start + 1
-        if len(notes) >= 20:
-            break
+    while len(notes) < NOTES_MAX and (opened := _NOTE.search(text, at)) is not None:
+        start, closing = opened.start(), f"</{opened[1]}>"
+        at = opened.end()
+        # A tag within a line is a word of the text.
+        if start and not text[start - 1].isspace() and text[start - 1] != ">":
+            continue
+        closed = text.find(closing, at)
+        at = len(text) if closed < 0 else closed + len(closing)
+        notes.append((start, at, text[start:at]))
     spans, begin = [], 0
     for start, stop, _ in notes:
         spans.append((begin, start))
@@ -334,6 +337,9 @@ class _ToolOutput:
             is_bare = len(opening.partition("\n")[0].strip()) < 8
             later = next(islice(self._first_lines(), 1, 2), first) if is_bare else first
             self._take_line(later, is_error=True)
+        elif self.only_shows and self.is_shell and _COMPLAINT.match(opening):
+            self._take_line(first, is_error=True)
+            self.found.status = "failed"
         elif self.only_shows or self.verb in ("think", "plan", "finish"):
             self.found.status = "ok" if self.verb != "finish" else "unknown"
         elif not self.is_shell:

@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.patterns import lazy_regex
 from refold.reading.events import FileChange, ReadEvent, Value
 from refold.reading.rules import load_weights
 
 # A call with so many values carries a script or a file; only what a short call names was asked for.
 SCRIPT_VALUES = 25
-
-# ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
-_ATTRIBUTE = lazy_regex(r"[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__")
+# What a person names in the first messages is the task, which stays in view anyway.
+TASK_MESSAGES = 3
 
 
 @dataclass(slots=True)
@@ -90,27 +88,31 @@ def describe(seen: SeenValue, size: int, *, is_asked: bool) -> dict[str, float]:
     ``is_asked``: calls have an argument of the name that the value has as a field.
     """
     value = seen.value
-    age = size - seen.last_at
-    return {
+    age = (size - seen.last_at) / max(1, size)
+    crowd = math.log2(1 + seen.crowd)
+    features = {
         "person": float(seen.by_person > 0),
+        "task": float(seen.by_person > 0 and seen.first_at < TASK_MESSAGES),
         "assistant": float(seen.by_assistant > 0),
         "call": float(seen.by_call > 0),
-        "call twice": float(seen.by_call > 1),
-        "call often": float(seen.by_call > 3),
+        "calls": math.log2(1 + seen.by_call),
         "times": math.log2(1 + seen.times),
-        "results": math.log2(1 + seen.by_result),
-        "age share": age / max(1, size),
-        "spoken age": (size - seen.spoken_at) / max(1, size) if seen.spoken_at >= 0 else 0.0,
-        "unspoken": float(seen.spoken_at < 0),
+        "age": age,
+        "crowd": crowd,
         "asked": float(is_asked),
-        "crowd": math.log2(1 + seen.crowd),
         "changed": float(seen.is_changed),
-        "owner": float(bool(value.owner)),
         "length": math.log2(len(value.text)),
         "small number": float(value.text.isdecimal() and len(value.text) < 5),
-        "attribute": float(value.sort == "identifier" and _ATTRIBUTE.fullmatch(value.text) is not None),
         f"sort {value.sort}": 1.0,
     }
+    if seen.spoken_at >= 0:
+        features["spoken age"] = (size - seen.spoken_at) / max(1, size)
+    else:
+        # Only tools have named it so far.
+        kind = f"unspoken {value.sort}"
+        features |= {"unspoken": 1.0, "unspoken age": age, "unspoken crowd": crowd}
+        features |= {kind: 1.0} if value.sort in ("identifier", "file") else {}
+    return features
 
 
 def list_features(seen: Mapping[str, SeenValue], size: int) -> dict[str, dict[str, float]]:
