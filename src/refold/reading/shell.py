@@ -22,8 +22,9 @@ _BLANK = lazy_regex(r"(?:[ \t\r\f\v]|\\\n)++")
 _OPERATOR = lazy_regex(r"\|\||&&|;;|\|&|[;|&\n()]")
 _REDIRECT = lazy_regex(r"(?:\d{1,2}|&)?(?:>>|>\||>&|<<<|<<-|<<|<>|<&|>|<)")
 _PLAIN = lazy_regex(r"[^\s'\"\\;|&<>()$`]++")
-_DOUBLE = lazy_regex(r'"((?:[^"\\]++|\\[\s\S])*+)"')
-_SINGLE = lazy_regex(r"'([^']*+)'")
+# A string without an end is read to the end of the text, once.
+_DOUBLE = lazy_regex(r'"((?:[^"\\]++|\\[\s\S])*+)("?)')
+_SINGLE = lazy_regex(r"'([^']*+)('?)")
 _SUBSTITUTED = lazy_regex(r"[()'\"\\]")
 _ASSIGNMENT = lazy_regex(r"[A-Za-z_]\w{0,80}\+?=")
 _ESCAPED = lazy_regex(r'\\([$`"\\\n])')
@@ -143,7 +144,7 @@ class _LineReader:
                 self.at = plain.end()
             elif sign in "'\"" and sign not in self.open_quotes:
                 quoted = (_SINGLE if sign == "'" else _DOUBLE).match(text, self.at)
-                if quoted is None:
+                if quoted is None or not quoted[2]:
                     self.open_quotes.add(sign)
                     continue
                 pieces.append(quoted[1] if sign == "'" else _ESCAPED.sub(r"\1", quoted[1]))
@@ -179,7 +180,7 @@ class _LineReader:
             elif sign[0] in "'\"":
                 if sign[0] not in self.open_quotes:
                     quoted = (_SINGLE if sign[0] == "'" else _DOUBLE).match(self.text, sign.start())
-                    if quoted is None:
+                    if quoted is None or not quoted[2]:
                         self.open_quotes.add(sign[0])
                     else:
                         self.at = quoted.end()
