@@ -1,6 +1,7 @@
 """The clients that ``refold wrap`` knows: their settings, as the clients write them, decide where requests go."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from refold.cli.clients import SECRET, Start, find_client, find_upstreams, write_secret
 from refold.errors import ConfigError
+from tests.server.running import make_body, make_dialog, start_rig
 
 URL = "http://127.0.0.1:9"
 COMPANY, OTHER = "https://llm.company.example", "https://other.example"
@@ -112,8 +114,24 @@ def test_claude_code_gets_the_gateway_by_settings_and_keeps_its_own(folder: Path
     launch = find_client("claude").redirect(start, URL)
     assert launch.command[:2] == ("claude", "--settings")
     assert launch.command[3:] == ("-p", "hi")
-    assert json.loads(launch.command[2]) == {"model": "opus", "env": {"X": "1", "ANTHROPIC_BASE_URL": URL}}
+    made = json.loads(launch.command[2])
+    assert made.pop("statusLine")["type"] == "command"
+    assert made == {"model": "opus", "env": {"X": "1", "ANTHROPIC_BASE_URL": URL}}
     assert launch.environ == {"ANTHROPIC_BASE_URL": URL}, "programs that it runs keep the addresses of others"
+
+
+def test_the_status_line_of_claude_code_shows_the_run_unless_there_is_one(folder: Path) -> None:
+    with start_rig(folder / "ledger") as rig:
+        url = f"{rig.url}/wrap/0123456789abcdef"
+        body = make_body("anthropic", make_dialog(3))
+        sent = rig.http.post(f"{url}/v1/messages", json=body, headers={"anthropic-version": "2023-06-01"})
+        assert sent.status_code == 200, sent.text
+        launch = find_client("claude").redirect(make_start(folder, "claude"), url)
+        shown = json.loads(launch.command[2])["statusLine"]["command"]
+        line = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"refold \d+k · 1\n", line), line
+    write(folder, "home/.claude/settings.json", {"statusLine": {"type": "command", "command": "mine"}})
+    assert "statusLine" not in json.loads(find_client("claude").redirect(make_start(folder, "claude"), url).command[2])
 
 
 def test_what_a_settings_file_holds_is_not_shown_in_the_command_line(folder: Path) -> None:

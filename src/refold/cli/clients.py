@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -120,39 +122,36 @@ def _redirect_any(start: Start, url: str) -> Launch:
 # Claude Code
 
 _SERVICES = ("BEDROCK", "VERTEX", "FOUNDRY", "MANTLE", "ANTHROPIC_AWS", "ANTHROPIC_GOOGLE_CLOUD", "GATEWAY")
-_CLAUDE_MANAGED = (
-    Path("/etc/claude-code"),
-    Path("/Library/Application Support/ClaudeCode"),
-    Path("C:/Program Files/ClaudeCode"),
-)
+_CLAUDE_MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode", "C:/Program Files/ClaudeCode")
 
 
 def _find_claude(start: Start) -> dict[str, str]:
     """Return Claude Code's address: the process's environment first, then each of its settings files over it."""
     variables = dict(start.environ)
-    for block in _list_claude_blocks(start):
-        variables.update(block)
+    for where, settings in _list_claude_settings(start):
+        variables.update(_take_env(settings, where))
     if start.list_options("--worktree", "-w") or {"-w", "--worktree"} & set(start.command):
         _check_claude_worktree(start)
     return {"anthropic_upstream": variables.get("ANTHROPIC_BASE_URL", "")}
 
 
-def _list_claude_blocks(start: Start) -> Iterator[dict[str, str]]:
-    """Yield the ``env`` blocks of Claude Code's settings, from the weakest to the strongest."""
+def _list_claude_settings(start: Start) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield Claude Code's settings with their place, from the weakest to the strongest."""
     folder = Path(start.environ.get("CLAUDE_CONFIG_DIR") or start.home / ".claude")
     old = folder / ".config.json"
     beside = folder if start.environ.get("CLAUDE_CONFIG_DIR") else start.home
-    yield _read_env_block(old if old.exists() else beside / ".claude.json")
+    paths = [old if old.exists() else beside / ".claude.json"]
     given = start.find_option("--setting-sources")
     sources = ("user", "project", "local") if given is None else tuple(one.strip() for one in given.split(","))
     if "user" in sources:
-        yield _read_env_block(folder / "settings.json")
+        paths.append(folder / "settings.json")
     if "project" in sources:
-        yield _read_env_block(start.folder / ".claude" / "settings.json")
+        paths.append(start.folder / ".claude" / "settings.json")
     if "local" in sources:
-        for place in dict.fromkeys((start.folder, find_repository(start.folder))):
-            yield _read_env_block(place / ".claude" / "settings.local.json")
-    yield _take_env(_read_claude_flag(start), "--settings")
+        places = dict.fromkeys((start.folder, find_repository(start.folder)))
+        paths += [place / ".claude" / "settings.local.json" for place in places]
+    yield from ((str(path), _read_object(path, json.loads)) for path in paths)
+    yield "--settings", _read_claude_flag(start)
 
 
 def _read_claude_flag(start: Start) -> dict[str, Any]:
@@ -182,21 +181,23 @@ def _check_claude_worktree(start: Start) -> None:
 
 def _redirect_claude(start: Start, url: str) -> Launch:
     """Pass the address with ``--settings``, which is stronger than every settings file of the user."""
-    settings, proxies = _read_claude_flag(start), dict(start.environ)
-    for block in _list_claude_blocks(start):
-        proxies.update(block)
-    for path in _list_claude_managed():
-        managed = _read_env_block(path)
-        if "ANTHROPIC_BASE_URL" in managed:
-            raise _refuse_managed("claude", "ANTHROPIC_BASE_URL", path)
-        proxies.update(managed)
+    settings, variables, has_line = _read_claude_flag(start), dict(start.environ), False
+    for where, layer in (*_list_claude_settings(start), *_list_claude_managed()):
+        block = _take_env(layer, where)
+        if "ANTHROPIC_BASE_URL" in block and where.startswith(_CLAUDE_MANAGED):
+            raise _refuse_managed("claude", "ANTHROPIC_BASE_URL", where)
+        variables.update(block)
+        has_line = has_line or "statusLine" in layer
     for service in _SERVICES:
-        if proxies.get(f"CLAUDE_CODE_USE_{service}", "").lower() in _TRUE:
+        if variables.get(f"CLAUDE_CODE_USE_{service}", "").lower() in _TRUE:
             raise _refuse_service("claude", f"CLAUDE_CODE_USE_{service}")
-    if proxies.get("ANTHROPIC_UNIX_SOCKET"):
+    if variables.get("ANTHROPIC_UNIX_SOCKET"):
         raise _refuse_service("claude", "ANTHROPIC_UNIX_SOCKET")
-    added = {"ANTHROPIC_BASE_URL": url, **_skip_proxy(proxies)}
-    merged = json.dumps({**settings, "env": {**settings.get("env", {}), **added}})
+    added = {"ANTHROPIC_BASE_URL": url, **_skip_proxy(variables)}
+    line = (
+        {} if has_line or sys.platform == "win32" else {"statusLine": {"type": "command", "command": _show_line(url)}}
+    )
+    merged = json.dumps({**line, **settings, "env": {**settings.get("env", {}), **added}})
     given = start.find_option("--settings")
     # The text of a settings file may hold a token, and other users can read command lines.
     is_file = given is not None and not given.lstrip().startswith("{")
@@ -204,14 +205,26 @@ def _redirect_claude(start: Start, url: str) -> Launch:
     return Launch(command, added, secret=merged if is_file else "")
 
 
-def _list_claude_managed() -> Iterator[Path]:
-    for folder in _CLAUDE_MANAGED:
-        yield folder / "managed-settings.json"
-        yield from sorted((folder / "managed-settings.d").glob("*.json"))
+def _list_claude_managed() -> Iterator[tuple[str, dict[str, Any]]]:
+    for folder in map(Path, _CLAUDE_MANAGED):
+        paths = (folder / "managed-settings.json", *sorted((folder / "managed-settings.d").glob("*.json")))
+        yield from ((str(path), _read_object(path, json.loads)) for path in paths)
 
 
-def _read_env_block(path: Path) -> dict[str, str]:
-    return _take_env(_read_object(path, json.loads), str(path))
+# Without refold's own imports, because Claude Code runs it every few hundred milliseconds.
+_LINE = """
+import json, sys, urllib.request
+counts = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sys.argv[1], timeout=1))
+k = lambda tokens: f"{tokens / 1000:.0f}k"
+before, after = counts["newest_before"], counts["newest_after"]
+sizes = f"{k(before)} → {k(after)}" if after < before else k(before)
+print(f"refold {sizes} · {counts['requests']}" if before else "refold")
+"""
+
+
+def _show_line(url: str) -> str:
+    """Return the command of a status line: the newest request's size, as sent and as forwarded, and the requests."""
+    return shlex.join((sys.executable, "-S", "-c", f"exec({_LINE.strip()!r})", url))
 
 
 def _take_env(settings: dict[str, Any], where: str) -> dict[str, str]:
@@ -600,7 +613,7 @@ def _refuse_file(where: str, why: str) -> ConfigError:
     )
 
 
-def _refuse_managed(program: str, name: str, path: Path) -> ConfigError:
+def _refuse_managed(program: str, name: str, path: object) -> ConfigError:
     return ConfigError(
         "{path} sets {name} for everybody on this machine, so {program} would not use refold's gateway; "
         "run it without refold",

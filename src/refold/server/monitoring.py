@@ -36,11 +36,16 @@ _TEXT_MAX = 200
 
 @dataclass(slots=True)
 class RunCounts:
-    """Counts of one run of a wrapped program. ``sessions`` maps the sessions it used to their requests."""
+    """Counts of one run of a wrapped program. ``sessions`` maps the sessions it used to their requests.
+
+    ``newest_before`` and ``newest_after`` are the sizes of the newest request of the session with the most requests.
+    """
 
     requests: int = 0
     tokens_before: int = 0
     tokens_after: int = 0
+    newest_before: int = 0
+    newest_after: int = 0
     sessions: dict[str, int] = field(default_factory=dict)
 
     def add(self, outgoing: Outgoing) -> None:
@@ -49,7 +54,9 @@ class RunCounts:
             self.tokens_before += outgoing.tokens_before
             self.tokens_after += outgoing.tokens_after
         if outgoing.session is not None and len(self.sessions) < RUN_SESSIONS_MAX:
-            self.sessions[outgoing.session.id] = self.sessions.get(outgoing.session.id, 0) + 1
+            count = self.sessions[outgoing.session.id] = self.sessions.get(outgoing.session.id, 0) + 1
+            if outgoing.tokens_after and count >= max(self.sessions.values()):
+                self.newest_before, self.newest_after = outgoing.tokens_before, outgoing.tokens_after
 
 
 class Metrics:
