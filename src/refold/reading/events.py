@@ -73,9 +73,13 @@ class ReadEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance(ReadEvent):
-    """A person's words: a sentence. ``lead`` and ``block`` are as in a statement."""
+    """A person's words: a sentence. ``lead`` and ``block`` are as in a statement.
+
+    ``is_fact``: it says something about people or things, such as a name, a place, a date or a number.
+    """
 
     kind: UtteranceKind = "remark"
+    is_fact: bool = False
     lead: str = ""
     block: str = ""
     in_block: bool = False

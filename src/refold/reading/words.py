@@ -138,12 +138,14 @@ def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str)
     for sentence in sentences:
         if sentence.shape in ("code", "table", "tag", "heading"):
             continue
+        kinds = find_kinds(sentence.text, "person")
         yield Utterance(
             part=index,
             start=sentence.start,
             stop=sentence.stop,
             text=sentence.text,
-            kind=_classify_person(sentence, is_pasted=is_pasted and sentence.start > OPENING_CHARS),
+            kind=_classify_person(sentence, kinds, is_pasted=is_pasted and sentence.start > OPENING_CHARS),
+            is_fact="fact" in kinds,
             lead=sentence.lead,
             block=sentence.block,
             in_block=sentence.start < block_stop,
@@ -158,9 +160,8 @@ def _find_block_stop(sentence: PlacedSentence, text: str) -> int:
     return text.find(sentence.block, sentence.stop) + len(sentence.block)
 
 
-def _classify_person(sentence: PlacedSentence, *, is_pasted: bool) -> UtteranceKind:
-    text = sentence.text
-    kinds = find_kinds(text, "person")
+def _classify_person(sentence: PlacedSentence, found: set[str], *, is_pasted: bool) -> UtteranceKind:
+    text, kinds = sentence.text, set(found)
     if sentence.shape == "quote":
         return "remark"
     if _QUESTION.search(text) is not None:
@@ -245,7 +246,7 @@ def weigh(event: Utterance | Statement) -> float:
     """Return how much a sentence counts beside others, by its kind, its place and the exact names it has."""
     weights = load_weights("sentences")
     kind: str = event.kind
-    if kind == "remark" and isinstance(event, Utterance) and "fact" in find_kinds(event.text, "person"):
+    if kind == "remark" and isinstance(event, Utterance) and event.is_fact:
         kind = "fact"
     worth = weights[kind] + weights["named"] * min(3, len(_NAMED.findall(event.text[:400])))
     return worth * weights["last"] if isinstance(event, Statement) and event.is_last else worth
