@@ -402,3 +402,14 @@ def test_an_answer_that_ends_with_a_question_closes_the_ask() -> None:
     assert [item.quote.text for item in story.state.open] == ["Which flights leave after noon?"]
     story.assistant(("finding", "HAT136 leaves at 14:00."), ("question", "Shall I book it?"))
     assert [item.kind for item in story.state.open] == ["question"]
+
+
+def test_a_request_after_silent_work_closes_the_one_before_it() -> None:
+    story = begin().run("make", "done").person(("request", "Post the summary.")).run("post", "posted")
+    story.person(("request", "Also mail it to Ann."))
+    assert [item.quote.text for item in story.state.open] == ["Also mail it to Ann."]
+
+
+def test_thanks_are_not_worth_keeping() -> None:
+    story = begin().person(("remark", "Thank you so much for your help!")).person(("remark", "好的收到，谢谢你啊！"))
+    assert story.state.said == ()

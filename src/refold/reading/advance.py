@@ -133,6 +133,7 @@ def _take_message(draft: StateDraft, message: Message, events: Sequence[ReadEven
                 _hear_assistant(draft, event, None if has_call else answered)
         elif isinstance(event, Action):
             _adopt_ask(draft)
+            draft.acted = draft.messages
             note_call(draft, event)
             if event.verb == "finish":
                 _drop_open(draft, "ask", "next", "plan")
@@ -226,6 +227,9 @@ def _note_asks(draft: StateDraft, text: str, words: list[Utterance]) -> None:
     if not asks:
         return
     quote = draft.quote(asks[0], text, ASK_CHARS)
+    if any(event.kind in ("request", "question") for event in asks):
+        # Some agents end their turn without a word: who asks for something else has seen what was done.
+        draft.open = [item for item in draft.open if item.kind != "ask" or item.quote.position > draft.acted]
     draft.open.append(OpenItem(kind="ask", quote=quote))
     if draft.task is not None and any(event.kind != "question" for event in asks):
         if len(draft.task.later) >= _LATER_MAX:
@@ -234,7 +238,9 @@ def _note_asks(draft: StateDraft, text: str, words: list[Utterance]) -> None:
 
 
 def _tells_something(text: str) -> bool:
-    return len(matter_words(text)) >= _TELLING_WORDS or any(letter.isdigit() for letter in text)
+    if any(letter.isdigit() for letter in text):
+        return True
+    return len(matter_words(text)) >= _TELLING_WORDS and "polite" not in find_kinds(text, "assistant")
 
 
 def _make_task(draft: StateDraft, text: str, words: list[Utterance]) -> TaskText:

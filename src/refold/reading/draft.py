@@ -70,6 +70,7 @@ class StateDraft:
         self.is_talk = state.is_talk
         self.has_text_results = state.has_text_results
         self.found_files: list[str] = list(state.found_files)
+        self.acted = state.acted
         self.opening = state.opening
         self.heard = state.heard
         self.proposal = state.proposal
@@ -144,6 +145,7 @@ class StateDraft:
             is_talk=self.is_talk,
             has_text_results=self.has_text_results,
             found_files=tuple(self.found_files),
+            acted=self.acted,
             opening=self.opening,
             heard=self.heard,
             proposal=self.proposal,

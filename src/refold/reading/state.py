@@ -251,6 +251,8 @@ class State:
     """Results come as a user's text: then the commands in the assistant's words are calls."""
     found_files: tuple[str, ...] = ()
     """Files that were read before the work changed them: writing one of them whole does not create it."""
+    acted: int = -1
+    """The position of the newest call."""
     opening: Quote | None = None
     """The person's first message that may state the work: the task, once the assistant works with tools."""
     heard: Quote | None = None

@@ -129,7 +129,7 @@ def list_sections(state: State, language: Language, most: int = LINES_MAX) -> li
 
 def describe_state(state: State) -> dict[str, object]:
     """Return a state as plain values for JSON, without what only ``advance`` needs."""
-    hidden = ("pending", "found_files", "opening", "heard", "proposal", "has_text_results")
+    hidden = ("pending", "found_files", "acted", "opening", "heard", "proposal", "has_text_results")
     return {name: value for name, value in asdict(state).items() if name not in hidden}
 
 
