@@ -111,6 +111,7 @@ def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> Prepared
     slot.session = None  # Nothing is shown before it is stored: the session returns to the slot afterwards.
     rows = store_extensions(keeper, (extension,), may_wait=True)
     if not rows or rows[0] is None:
+        slot.stale = session
         return None
     slot.session, session.row, session.is_ahead = session, rows[0], False
     held = HeldRequest(keeper, slot, session, request)
@@ -225,7 +226,7 @@ class HeldRequest:
                 return None
             made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
-                made = slot.session = None
+                made, slot.session, slot.stale = None, None, session
                 if not self._reload():
                     return None
             elif not wish.offloads_only or _has_freed(keeper, made):

@@ -359,30 +359,30 @@ def hollow(message: Message) -> Message:
     return Message(None, message.role, (), message.digest, message.id)
 
 
-def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) -> OpenSession:
-    """Read a session from the ledger: its path, the edits in force, and the messages that are in view."""
+def load_session(
+    ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter, *, before: OpenSession | None = None
+) -> OpenSession:
+    """Read a session from the ledger: its path, the edits in force, and the messages that are in view.
+
+    ``before`` is the session as this process knows it, with the same lens: only what another process added is read.
+    """
     if not row.path_version:
         return OpenSession(row, lens, counter)  # It has never had a message.
     path = ledger.read_path(row.id)
     session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
-    stored = ledger.read_edits(row.id, active_only=False)
-    # One string object for each id, however often edits name it.
-    known = {message_id: message_id for message_id in path.ids}
-    edits = [
-        replace(one.edit, covers=tuple(known.get(covered, covered) for covered in one.edit.covers), id=one.edit.id)
-        for one in stored
-        if one.is_active
-    ]
-    # Withdrawn recalled text hid nothing: its message may be folded like the rest.
-    undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
-    session.switched_off = frozenset(one.edit.id for one in stored if not one.is_active)
-    session.undone = frozenset(covered for covers in undone for covered in covers)
-    session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
     # Messages forgotten by now are known, even if others are forgotten before a compression is stored.
     session.forgotten = frozenset(ledger.find_forgotten(row.id))
+    if before is not None and (before.forgotten, _stubs_of(before.row)) != (session.forgotten, _stubs_of(row)):
+        lens.forget_all(())
+        before = None
+    # One string object for each id, however often edits name it.
+    known = {message_id: message_id for message_id in path.ids}
+    edits = _read_edits(ledger, session, known, before)
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}
-    loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
+    loaded = {} if before is None else {one: before.messages[one] for one in known if one in before.messages}
+    new = [message_id for message_id in path.ids if message_id not in hidden and message_id not in loaded]
+    loaded |= read_originals(ledger, row, lens, new)
     # A fold whose messages are out of order does not apply and hides nothing. Its messages take no edits until they
     # have been read.
     ready = [edit for edit in edits if edit.kind == "fold" or edit.covers[0] not in hidden]
@@ -395,6 +395,31 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     session.show(view)
     session.edits = _drop_values(edits, view.items)
     return session
+
+
+def _read_edits(
+    ledger: Ledger, session: OpenSession, known: Mapping[str, str], before: OpenSession | None
+) -> list[Edit]:
+    """Return the edits in force, and note those that are not; from memory if only messages were added since."""
+    is_longer = before is not None and session.ids[: len(before.ids)] == before.ids and not before.is_ahead
+    if before is not None and is_longer and before.row.edits_version == session.row.edits_version:
+        session.switched_off, session.undone, session.batch_edits = (
+            before.switched_off,
+            before.undone,
+            before.batch_edits,
+        )
+        return list(before.edits)
+    stored = ledger.read_edits(session.id, active_only=False)
+    # Withdrawn recalled text hid nothing: its message may be folded like the rest.
+    undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
+    session.switched_off = frozenset(one.edit.id for one in stored if not one.is_active)
+    session.undone = frozenset(covered for covers in undone for covered in covers)
+    session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
+    return [
+        replace(one.edit, covers=tuple(known.get(covered, covered) for covered in one.edit.covers), id=one.edit.id)
+        for one in stored
+        if one.is_active
+    ]
 
 
 def _drop_values(edits: Sequence[Edit], items: Sequence[Item]) -> list[Edit]:

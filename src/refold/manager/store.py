@@ -73,6 +73,7 @@ class Slot:
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
     session: OpenSession | None = None
+    stale: OpenSession | None = None  # The session before another process changed it: most of it is still true.
     tokens: int = 0
     carry: Carry = Carry()
     sent: Sent | None = None
@@ -218,7 +219,11 @@ class Keeper:
             session.row, session.counter = row, counter
         else:
             # The set of unsent messages survives reloading the session.
-            session = slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
+            before, slot.stale = session or slot.stale, None
+            if before is None or before.row.wire != row.wire or not before.counter.is_like(counter):
+                before = None
+            lens = before.lens if before is not None else self.make_lens(row)
+            session = slot.session = load_session(self.ledger, row, lens, counter, before=before)
             session.unsent = slot.unsent
         stored = StoredCarry.read(row.settings)
         if stored is not None and stored.is_newer(slot.prepared_at):
