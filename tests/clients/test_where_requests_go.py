@@ -217,6 +217,14 @@ class Bench:
             text = text.replace(name, provider.url)
         return text.replace("HOME", str(self.folder / "home")).replace("WORK", str(self.folder / "work"))
 
+    def trust(self) -> None:
+        """Agree to what the project's files choose, as its owner does once."""
+        place = (CLIENTS / PROGRAMS[self.case.client][0]).parent
+        environ = {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.folder / "home")}
+        environ |= {name: self.fill(text) if name != "HOME" else text for name, text in self.case.environ.items()}
+        command = [sys.executable, "-m", "refold", "trust"]
+        subprocess.run(command, cwd=self.folder / self.case.folder, env=environ, check=True, capture_output=True)
+
     def run(self, *wrapper: str) -> tuple[list[Arrival], subprocess.CompletedProcess[str]]:
         """Run the client; return what arrived where."""
         path, arguments = PROGRAMS[self.case.client]
@@ -255,6 +263,7 @@ def test_requests_and_keys_arrive_where_they_arrive_without_refold(name: str, tm
         assert len(alone) == 1, done.stdout + done.stderr
         ledger = tmp_path / "ledger"
         ledger.mkdir()
+        bench.trust()
         behind, done = bench.run(sys.executable, "-m", "refold", "wrap", "-w", str(ledger))
         assert behind == alone, done.stdout + done.stderr
         assert " request" in done.stderr.splitlines()[-1], done.stderr

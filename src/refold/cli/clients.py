@@ -26,6 +26,7 @@ from refold.errors import ConfigError
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 _TRUE = ("1", "true", "yes", "on")
+TRUSTED = "yes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -644,7 +645,11 @@ CLIENTS: Mapping[str, Client] = {
 
 def find_client(program: str) -> Client:
     """Return how a program is led to a gateway, by the name of its file."""
-    return CLIENTS.get(Path(program).name.removesuffix(".exe").removesuffix(".cmd"), ANY)
+    return CLIENTS.get(name_client(program), ANY)
+
+
+def name_client(program: str) -> str:
+    return Path(program).name.removesuffix(".exe").removesuffix(".cmd")
 
 
 def find_upstreams(start: Start, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -654,3 +659,52 @@ def find_upstreams(start: Start, given: Mapping[str, str | None]) -> dict[str, s
     if not set(client.upstreams) <= set(chosen):
         chosen = {**{name: url for name, url in client.find_upstreams(start).items() if url}, **chosen}
     return chosen
+
+
+def check_choice_of_folder(start: Start, given: Mapping[str, str | None]) -> None:
+    """Raise ConfigError if files that somebody else may have written choose an address, and the user did not agree."""
+    from refold.config.load import find_user_folder
+
+    if all(given.get(name) for name in find_client(start.command[0]).upstreams):
+        return
+    kept = find_user_folder(start.folder)
+    chosen = {name: url for name, url in find_choice_of_folder(start).items() if not given.get(name)}
+    urls = {name: url for name, url in chosen.items() if not kept.trusts(name_choice(start, url), TRUSTED)}
+    if urls:
+        raise ConfigError(
+            "files in {folder} make {program} send its requests to {urls}, and somebody else may have written them; if "
+            "you trust them, run 'refold trust', or name the address with {options}",
+            folder=start.folder,
+            program=name_client(start.command[0]),
+            urls=", ".join(url[:200] or "its default address" for url in urls.values()),
+            options=", ".join(f"--{name.replace('_', '-')}" for name in urls),
+        )
+
+
+def find_choice_of_folder(start: Start) -> dict[str, str]:
+    """Return the addresses that a program uses only because of the folder it starts in, its default as empty text."""
+    client = find_client(start.command[0])
+    if client is ANY:
+        return {}
+    here = client.find_upstreams(start)
+    with tempfile.TemporaryDirectory(prefix="refold-") as empty:
+        # Files that the user names on the command line are the user's choice.
+        command = tuple(_make_absolute(one, start.folder) for one in start.command)
+        try:
+            away = client.find_upstreams(Start(command, start.environ, Path(empty)))
+        except ConfigError:
+            away = {}
+    return {name: here.get(name, "") for name in client.upstreams if here.get(name, "") != away.get(name, "")}
+
+
+def _make_absolute(argument: str, folder: Path) -> str:
+    name, equals, value = argument.rpartition("=")
+    try:
+        return f"{name}{equals}{folder / value}" if value and (folder / value).is_file() else argument
+    except (OSError, ValueError):  # A long text.
+        return argument
+
+
+def name_choice(start: Start, url: str) -> str:
+    """Return the name under which trust in an address that a folder chooses is kept."""
+    return f"{name_client(start.command[0])} at {url}"

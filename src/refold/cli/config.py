@@ -6,6 +6,7 @@ the settings themselves, so they match this version. An existing file is never c
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -223,11 +224,12 @@ def trust(
         raise ConfigError("{folder!r} is not a folder", folder=folder)
     file = read_file(project_file(workspace))
     if revoke:
-        for path in {workspace, *([file.path.parent] if file else [])}:
+        for path in {workspace, Path(folder or "."), *([file.path.parent] if file else [])}:
             find_user_folder(path).revoke()
         note("{folder} is no longer trusted", folder=workspace.resolve())
         return
     guarded = list_guarded(file, workspace) if file is not None else []
+    has_clients = _trust_clients(Path(folder or "."))
     fault = find_fault(workspace) or find_page_fault(workspace)
     if file is not None and guarded:
         for setting in guarded:
@@ -238,8 +240,24 @@ def trust(
         typer.echo(tr(fault), err=True)
         find_user_folder(workspace).adopt()
         note("conversations, keys and memory pages in {folder} are your own now", folder=workspace.resolve())
-    if not guarded and fault is None:
+    if not guarded and fault is None and not has_clients:
         note("nothing here needs your trust")
+
+
+def _trust_clients(folder: Path) -> bool:
+    """Trust and print the addresses that files in a folder choose for the clients of ``refold wrap``."""
+    from refold.cli.clients import CLIENTS, TRUSTED, Start, find_choice_of_folder, name_choice
+    from refold.config.load import copy_environment, find_user_folder
+
+    environ, is_any = copy_environment(), False
+    for name in CLIENTS:
+        start = Start((name,), environ, folder.absolute())
+        with contextlib.suppress(ConfigError):  # It is not installed, or 'refold wrap' says what is wrong.
+            for url in find_choice_of_folder(start).values():
+                typer.echo(f"{name}: {clean_line(url or tr('its default address'))}")
+                find_user_folder(start.folder).trust(name_choice(start, url), TRUSTED)
+                is_any = True
+    return is_any
 
 
 @app.command("presets")

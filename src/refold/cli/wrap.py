@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.clients import Start, find_client, find_upstreams, write_secret
+from refold.cli.clients import Start, check_choice_of_folder, find_client, find_upstreams, write_secret
 from refold.cli.options import Preset, Workspace
 from refold.cli.output import note
 from refold.cli.words import count_things, shorten_tokens, tr
@@ -294,7 +294,9 @@ def wrap(
     start = Start(tuple(command), copy_environment(), Path.cwd())
     if shutil.which(command[0], path=start.environ.get("PATH")) is None and not Path(command[0]).exists():
         raise ConfigError("{command!r} is not installed, or not on the PATH", command=command[0])
-    upstreams = find_upstreams(start, {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream})
+    given = {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
+    upstreams = find_upstreams(start, given)
+    check_choice_of_folder(start, given)
     find_client(command[0]).redirect(start, "")  # Refuses before a gateway is started.
     for url in upstreams.values():
         if urlsplit(url).hostname is None:

@@ -1,7 +1,8 @@
 """``ContextCompressionManager``: sessions that are stored, prepared, compressed, undone and forgotten.
 
-The public face of the library for anyone who runs a conversation. Constructing a manager creates no file, reads no
-environment and starts no thread. Every public method is safe to call from any thread.
+The public face of the library for anyone who runs a conversation. Constructing a manager creates no file and starts no
+thread. It reads the environment only to find out whether the user adopted a record that may be somebody else's. Every
+public method is safe to call from any thread.
 """
 
 from __future__ import annotations
