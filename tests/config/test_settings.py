@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from refold.budget import window_budget
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
 from refold.stages.fold import Fold
@@ -195,3 +196,24 @@ def test_stages_of_arrival_are_those_that_render_a_message_once() -> None:
     assert "truncate" not in [stage.name for stage in CompressionConfig().arrival_stages()], "it is sent whole first"
     cut = CompressionConfig(max_tool_output=3_000)
     assert "truncate" in [stage.name for stage in cut.arrival_stages()], "a limit that somebody set holds at once"
+
+
+def test_depth_moves_what_a_compression_leaves_in_a_large_window() -> None:
+    targets = [
+        window_budget(80_000, 0, CompressionConfig(depth=depth).tiers()).target
+        for depth in ("thrifty", "balanced", "generous")
+    ]
+    assert targets == [9_000, 12_000, 25_000]
+    assert window_budget(80_000, 0, CompressionConfig().tiers()).target == 12_000
+    assert window_budget(80_000, 0, CompressionConfig(target_tokens=7_000, depth="generous").tiers()).target == 7_000
+
+
+def test_a_share_of_your_own_applies_without_the_depth_of_the_preset() -> None:
+    assert window_budget(80_000, 0, CompressionConfig(target_ratio=0.5).tiers()).target == 40_000
+    both = CompressionConfig(target_ratio=0.5, depth="thrifty")
+    assert window_budget(80_000, 0, both.tiers()).target == 9_000, "both were asked for, and the smaller binds"
+
+
+def test_in_a_small_window_the_depth_makes_no_difference() -> None:
+    for depth in ("thrifty", "generous"):
+        assert window_budget(8_000, 0, CompressionConfig(depth=depth).tiers()).target == 3_200

@@ -135,8 +135,11 @@ class CompressionConfig(BaseModel):
 
     # How far to compress, and what stays
     target_ratio: Share | None = Field(None, description="share of the room that a compression aims at")
+    depth: Literal["thrifty", "balanced", "generous"] | None = Field(
+        None, description="how much a compression leaves in a large room: thrifty, balanced or generous"
+    )
     target_tokens: Positive | None = Field(
-        None, description="the same in tokens, if that is less; in large rooms up to twice as many"
+        None, description="the same in tokens, in the place of depth; in large rooms up to twice as many"
     )
     compact_target: Limit | None = Field(None, description="share of the window, or tokens, that a compression aims at")
     retention_count: Positive | None = Field(None, description="newest messages that a fold keeps")

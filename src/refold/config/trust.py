@@ -43,7 +43,7 @@ PROJECT = frozenset(
         *("auto_compress", "context_compression_enabled", "warn_ratio", "trigger_ratio", "compact_trigger"),
         *("context_threshold", "context_compression_threshold", "threshold_rounds", "threshold_tokens", "max_turns"),
         *("economic", "economic_ratio", "economic_tokens", "tune", "compact_on_length", "max_compaction_attempts"),
-        *("observations", "target_ratio", "target_tokens", "compact_target", "retention_count"),
+        *("observations", "target_ratio", "depth", "target_tokens", "compact_target", "retention_count"),
         *("compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns", "importance_threshold"),
         *("max_tool_output", "summary_max_chars", "compact_target_tokens", "compact_trigger_threshold"),
         *("compact_retry_count", "compact_timeout_s", "background", "ladder", "write_files"),

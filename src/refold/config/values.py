@@ -51,6 +51,8 @@ _COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recen
 SPACING_SHARE = 5
 _TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
 TIERS = Tiers()
+# What a compression leaves in a large room, in tokens: measured on long sessions, see docs/benchmarks.md.
+DEPTHS = {"thrifty": 9_000, "balanced": 12_000, "generous": 25_000}
 
 
 def _refuse_switch(value: object) -> object:
@@ -276,9 +278,10 @@ def find_tiers(config: CompressionConfig) -> Tiers:
     soft = _find_share(config, ("trigger_ratio", *_TRIGGERS), window, TIERS.soft)
     target = _find_share(config, ("target_ratio", "compact_target"), window, TIERS.target)
     # A share that a user set is taken as it is: a preset's limit in tokens does not apply to it.
-    ratio, tokens = config.source("target_ratio"), config.source("target_tokens")
-    is_own = ratio is not None and ratio.layer != "preset" and tokens is not None and tokens.layer == "preset"
-    target_tokens = None if is_own or config.compact_target is not None else config.target_tokens
+    ratio, depth = config.source("target_ratio"), config.source("depth")
+    is_own = ratio is not None and ratio.layer != "preset" and depth is not None and depth.layer == "preset"
+    by_depth = None if is_own or config.compact_target is not None else DEPTHS.get(config.depth or "")
+    target_tokens = config.target_tokens or by_depth
     # If the trigger was lowered below a preset's target, half of it keeps a distance between two compressions.
     target = target if target <= soft else soft / 2
     return Tiers(min(config.warn_ratio, soft), soft, target, target_tokens)
