@@ -144,7 +144,7 @@ _FLAG = lazy_regex(r"--[a-z][a-z0-9-]{2,40}")
 _KEBAB = lazy_regex(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
 
 # An id with letters in front: certificate_3221322, HAT045, PY-313, USR005.
-_NAMED_ID = lazy_regex(r"[#@][A-Za-z]\w*|[A-Za-z]{2,}[A-Za-z_]*[_-]?\d[\w-]*")
+_NAMED_ID = lazy_regex(r"[#@][A-Za-z]\w*|[A-Za-z][A-Za-z_]{1,60}+-?\d[\w-]*+")
 
 # What a field holds as a whole: a word or a few, never code.
 _FIELD = lazy_regex(r"[\w$€£¥#@+~/.-][\w .,:/@#&'%+~-]*")
