@@ -25,6 +25,7 @@ _LINE = re.compile(r"\[(?:较早的对话共 )?(\d{1,6}) [^\n]{1,300}⟨f:[0-9a-
 _COUNT = re.compile(r"⟦\D{0,40}(\d{1,6})\b")
 _QUOTED = re.compile(r"(?:(U|A)> |\[?(user|assistant|tool|system)\]?: )")
 _ROLES: dict[str, Role] = {"U": "user", "user": "user"}
+_LEFT_OUT = re.compile(r"\[\D{0,3}\d[\d,]* [^\[\]]{1,60}\]\Z")
 # Of the messages behind a record so many are counted, at most.
 _BEHIND_MAX = 2_000
 
@@ -82,7 +83,7 @@ def _list_quoted(text: str, openings: tuple[str, ...]) -> list[tuple[str, Role]]
     for line in strip_record(text, openings).splitlines():
         mark = _QUOTED.match(line)
         words = line[mark.end() :] if mark else line
-        if words.strip() and not words.startswith("#"):
+        if words.strip() and not words.startswith("#") and not _LEFT_OUT.match(line):
             quoted.append((words, _ROLES.get(mark[1] or mark[2], "assistant") if mark else "assistant"))
     count = _COUNT.match(text) or _LINE.match(text)
     missing = min(_BEHIND_MAX, int(count[1])) - len(quoted) if count else 0

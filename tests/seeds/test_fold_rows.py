@@ -206,8 +206,8 @@ def test_s3_1_a_model_first_and_a_truncation_if_it_fails() -> None:
     assert bad["content"].startswith("[Context Summary]\n\n[Truncated Summary]\n")
     for line in bad["content"].splitlines()[3:-1]:  # the last line is the handle
         role, _, words = line.partition(": ")
-        assert role in ("user", "assistant")
-        assert len(words) <= 100
+        assert role in ("[user]", "[assistant]") or "left out here" in line
+        assert len(words.removesuffix("...")) <= 100
 
 
 def test_s3_5_tool_text_and_the_whole_are_cut_before_they_are_summarised() -> None:

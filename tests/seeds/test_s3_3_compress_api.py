@@ -35,7 +35,8 @@ def test_s3_3_the_temperature_is_low_whatever_the_config_says(ask):
 def test_s3_3_a_missing_field_is_400(ask, missing):
     answer, requests = ask({name: value for name, value in BODY.items() if name != missing})
     assert answer.status_code == 400
-    assert "error" in answer.json()
+    assert answer.json()["kind"] == "FormatError"
+    assert missing in answer.json()["error"]
     assert requests == []
 
 

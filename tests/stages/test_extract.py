@@ -501,7 +501,7 @@ def test_short_summaries_keep_to_their_characters_and_have_no_headings() -> None
 def test_the_truncated_style_gives_the_first_hundred_characters_of_each_message() -> None:
     options = ExtractOptions(tokens_max=2_000, style="truncated", opening="[Truncated Summary]")
     body = extract([user("x" * 300), assistant("short answer")], options).fold.summary
-    assert body.split("\n") == [f"user: {'x' * 100}", "assistant: short answer"]
+    assert body.split("\n") == [f"[user]: {'x' * 100}...", "[assistant]: short answer"]
 
 
 @pytest.mark.parametrize("tokens_max", [60, 100, 200, 400, 1_000, 4_000])

@@ -232,6 +232,9 @@ def make_interface(application: Application) -> FastAPI:
 def _answer_error(request: Request, error: Exception) -> Json:
     if isinstance(error, RefoldError):
         message = show_error(error, request.scope["refold.caller"].tenant)
+        if request.url.path.endswith("/api/chat/compress"):
+            # S3.3: the document's chat reads a sentence.
+            return Json({"error": message, "kind": type(error).__name__}, error.http_status)
         return write_problem(error.http_status, type(error).__name__, message)
     if isinstance(error, RequestValidationError):
         return write_problem(400, "FormatError", _list_faults(error))

@@ -7,6 +7,7 @@ stands in the frame.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -15,6 +16,7 @@ from refold.conversation.message import Message, fold_handle, mark, message_hand
 from refold.conversation.reason import Language
 from refold.conversation.speaker import judge_speaker
 from refold.conversation.view import Artifact, FoldRecord
+from refold.patterns import lazy_regex
 from refold.stages.extract.actions import first_line
 from refold.stages.extract.index import (
     READ_KINDS,
@@ -76,6 +78,8 @@ SHORT_LINES_MAX, STANDING_LINES_MAX = 5, 20
 SHORT_WORTH_SHARE = 0.4
 SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
+LEFT_OUT = {"en": "[{count:,} of the messages are left out here]", "zh": "[另有 {count:,} 条消息未在此列出]"}
+_REMEMBER = lazy_regex(r"\b(?:remember|(?:never|do not|don't) forget|keep in mind)\b|记住|记牢|别忘|不要忘", re.I)
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
 
@@ -268,13 +272,23 @@ def _write_told(
 ) -> str:
     """Write a model's words between the user's own and the values."""
     body = _add_asked(neutralise(words.strip()), span, options, int(room * ASKED_SHARE), count, seen)
-    return _add_values(body, values, min(options.index_tokens_max, room) + HEADING_TOKENS, span.language, count=count)
+    room = min(options.index_tokens_max, room) + HEADING_TOKENS
+    is_plain = options.style == "truncated"
+    return _add_values(body, values, room, span.language, count=count, is_plain=is_plain)
 
 
 def _add_values(
-    body: str, values: Sequence[Meant], room: int, language: Language, *, count: Count, stated_max: int = 0
+    body: str,
+    values: Sequence[Meant],
+    room: int,
+    language: Language,
+    *,
+    count: Count,
+    stated_max: int = 0,
+    is_plain: bool = False,
 ) -> str:
-    title = INDEX_TITLES[language]
+    # A summary in plain text gets no heading of markdown.
+    title = f"{INDEX_TITLES[language].removeprefix('## ')}:" if is_plain else INDEX_TITLES[language]
     seen = f"{body}\n{expand_alike(body)}"
     room = max(0, room - HEADING_TOKENS)
     index = write_index(values, room, count, seen=seen, language=language, stated_max=stated_max)
@@ -449,8 +463,7 @@ def _write_short(chosen: Sequence[Line], span: Span, chars_max: int) -> str:
 
     What a person wants from now on comes first and does not count as one of the few.
     """
-    facts = {fact.text for fact in span.facts if fact.kind in ("preference", "key")}
-    standing = {id(line) for line in chosen if line.topic == "rule" or (line.who == "U" and line.text in facts)}
+    standing = {id(line) for line in chosen if line.topic == "rule" or (line.who == "U" and _stands(line.text, span))}
     best = sorted(chosen, key=lambda one: (id(one) not in standing, -one.worth))
     most = SHORT_LINES_MAX + min(len(standing), STANDING_LINES_MAX)
     room = chars_max or sum(len(line.written) + 1 for line in best)
@@ -470,20 +483,37 @@ def _write_short(chosen: Sequence[Line], span: Span, chars_max: int) -> str:
     return "\n".join(text for _, text in sorted(kept))
 
 
+def _stands(text: str, span: Span) -> bool:
+    """Return whether words of a person hold from now on: a preference, a fact to know, or what not to forget."""
+    return bool(_REMEMBER.search(text)) or any(
+        fact.text in text for fact in span.facts if fact.kind in ("preference", "key")
+    )
+
+
 def _write_truncated(span: Span, options: ExtractOptions, room: int, count: Count, *, seen: str) -> str:
-    """Write the first characters of each message: of the task, then of the newest, as many as fit."""
+    """Write the first characters of each message: of the task, of standing orders, then of the newest that fit.
+
+    The first line says how many are left out; a line that was cut ends with three dots.
+    """
     task = _find_task(span, options, seen)
-    order = [*([task.at] if task else []), *(at for at in range(len(span.messages) - 1, -1, -1))]
+    orders = {rule.at for rule in span.rules} | {ask.at for ask in span.asks if _stands(ask.text, span)}
+    order = [*([task.at] if task else []), *sorted(orders), *range(len(span.messages) - 1, -1, -1)]
+    room -= count(f"{LEFT_OUT[span.language].format(count=len(span.messages))}\n")
     lines: dict[int, str] = {}
     for at in dict.fromkeys(order):
         message = span.messages[at]
-        text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
-        line = neutralise(f"{message.role}: {' '.join(text[:400].split())[:TRUNCATED_CHARS]}")
+        text = " ".join(
+            " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result")).split()
+        )
+        cut = "..." if len(text) > TRUNCATED_CHARS else ""
+        line = neutralise(f"[{message.role}]: {text[:TRUNCATED_CHARS]}{cut}")
         room -= count(f"{line}\n")
         if room < 0:
             break
         lines[at] = line
-    return "\n".join(lines[at] for at in sorted(lines, key=lambda at: (task is None or at != task.at, at)))
+    left_out = len(span.messages) - len(lines)
+    head = [LEFT_OUT[span.language].format(count=left_out)] if left_out and lines else []
+    return "\n".join([*head, *(lines[at] for at in sorted(lines))])
 
 
 def _find_key_points(span: Span) -> tuple[str, ...]:
