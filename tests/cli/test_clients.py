@@ -267,6 +267,21 @@ def test_aider_gets_the_addresses_on_its_command_line_and_keeps_its_variables(fo
     assert command[-2:] == ("--message", "hi")
 
 
+def test_pi_gets_the_addresses_by_an_extension_and_its_own_file_says_where_requests_go(folder: Path) -> None:
+    write(folder, "home/.pi/agent/models.json", {"providers": {"anthropic": {"baseUrl": COMPANY}}})
+    start = make_start(folder, "pi", "-p", "hi", ANTHROPIC_BASE_URL=OTHER)
+    assert find_upstreams(start, {}) == {"anthropic_upstream": COMPANY}
+    with write_secret(find_client("pi").redirect(start, URL)) as command:
+        assert command[:2] == ("pi", "--extension")
+        assert command[3:] == ("-p", "hi")
+        text = Path(command[2]).read_text()
+    assert f'pi.registerProvider("anthropic", {{ baseUrl: "{URL}" }});' in text
+    assert find_client("pi").redirect(make_start(folder, "pi", "list"), URL).command == ("pi", "list")
+    write(folder, "work/.pi/extensions/corp.ts", 'pi.registerProvider("anthropic", {})')
+    with pytest.raises(ConfigError, match=r"corp\.ts.*--anthropic-upstream"):
+        find_upstreams(start, {})
+
+
 def test_a_program_is_known_by_the_name_of_its_file(folder: Path) -> None:
     assert find_client("/usr/local/bin/claude") is find_client("claude")
     assert find_client("codex.cmd") is find_client("codex.exe")

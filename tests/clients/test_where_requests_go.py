@@ -25,6 +25,7 @@ PROGRAMS = {
     "codex": ("npm/node_modules/.bin/codex", ("exec", "--skip-git-repo-check", "hi")),
     "opencode": ("npm/node_modules/.bin/opencode", ("run", "hi")),
     "qwen": ("npm/node_modules/.bin/qwen", ("--auth-type", "openai", "-m", "scripted-1", "-p", "hi")),
+    "pi": ("pi/node_modules/.bin/pi", ("--model", "anthropic/claude-sonnet-4-5", "-p", "hi")),
     "aider": (
         "aider/bin/aider",
         (
@@ -178,6 +179,11 @@ CASES = {
     "aider: its settings file": Case("aider", {"home/.aider.conf.yml": "openai-api-base: COMPANY/v1\n"}, OPENAI_KEY),
     "aider: variables of its settings file": Case(
         "aider", {"work/.aider.conf.yml": "set-env:\n  - OPENAI_BASE_URL=COMPANY/v1\n"}, OPENAI_KEY
+    ),
+    "pi: models.json, not the environment": Case(
+        "pi",
+        {"home/.pi/agent/models.json": json.dumps({"providers": {"anthropic": {"baseUrl": "COMPANY"}}})},
+        {"ANTHROPIC_API_KEY": "key-company", "ANTHROPIC_BASE_URL": "OTHER"},
     ),
     "codex: a trusted project cannot choose the provider": Case(
         "codex",

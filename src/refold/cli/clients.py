@@ -67,6 +67,7 @@ class Launch:
     command: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
     secret: str = ""
+    secret_name: str = "settings.json"
 
 
 SECRET = "\0secret"
@@ -79,7 +80,7 @@ def write_secret(launch: Launch) -> Iterator[tuple[str, ...]]:
         yield launch.command
         return
     with tempfile.TemporaryDirectory(prefix="refold-") as folder:  # Only its owner can enter it.
-        path = Path(folder, "settings.json")
+        path = Path(folder, launch.secret_name)
         path.write_text(launch.secret, encoding="utf-8")
         yield tuple(str(path) if one == SECRET else one for one in launch.command)
 
@@ -530,6 +531,53 @@ def _get(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return dict(settings)
 
 
+# pi
+
+_PI_OTHER = ("install", "remove", "uninstall", "update", "list", "config")
+
+
+def _find_pi(start: Start) -> dict[str, str]:
+    """Return the addresses in pi's models.json; it reads none from the environment."""
+    folder = _find_pi_folder(start)
+    for place in (folder, start.folder / ".pi"):
+        given = _read_object(place / "settings.json", json.loads)
+        if given.get("packages") or given.get("extensions"):
+            raise _refuse_extension(place / "settings.json")
+        for path in sorted((place / "extensions").rglob("*.[jt]s")):
+            if "registerProvider" in path.read_text(encoding="utf-8", errors="replace"):
+                raise _refuse_extension(path)
+    if extension := start.find_option("-e", "--extension"):
+        raise _refuse_extension(extension)
+    providers = _get(_read_object(folder / "models.json", json.loads), "providers")
+    found = {f"{name}_upstream": _get(providers, name).get("baseUrl") for name in ("openai", "anthropic")}
+    return {side: url for side, url in found.items() if isinstance(url, str)}
+
+
+def _redirect_pi(start: Start, url: str) -> Launch:
+    """Change the addresses of pi's providers by an extension, which keeps their models and keys."""
+    if start.command[1:2] and start.command[1] in _PI_OTHER:
+        return Launch(start.command)
+    changes = {"anthropic": url, "openai": f"{url}/v1"}
+    lines = [
+        f"pi.registerProvider({json.dumps(name)}, {{ baseUrl: {json.dumps(at)} }});" for name, at in changes.items()
+    ]
+    code = f"export default function (pi) {{ {' '.join(lines)} }}\n"
+    command = (start.command[0], "--extension", SECRET, *start.command[1:])
+    return Launch(command, _skip_proxy(start.environ), secret=code, secret_name="refold.js")
+
+
+def _find_pi_folder(start: Start) -> Path:
+    return Path(start.environ.get("PI_CODING_AGENT_DIR") or start.home / ".pi" / "agent")
+
+
+def _refuse_extension(where: object) -> ConfigError:
+    return ConfigError(
+        "an extension of pi ({where}) may change the address of a provider; name the addresses with --openai-upstream "
+        "and --anthropic-upstream",
+        where=str(where),
+    )
+
+
 # Files
 
 
@@ -640,6 +688,7 @@ CLIENTS: Mapping[str, Client] = {
     "opencode": Client(_BOTH, _find_opencode, _redirect_opencode),
     "qwen": Client(("openai_upstream",), _find_qwen, _redirect_qwen),
     "aider": Client(_BOTH, _find_aider, _redirect_aider),
+    "pi": Client(_BOTH, _find_pi, _redirect_pi),
 }
 
 
