@@ -413,3 +413,20 @@ def test_a_request_after_silent_work_closes_the_one_before_it() -> None:
 def test_thanks_are_not_worth_keeping() -> None:
     story = begin().person(("remark", "Thank you so much for your help!")).person(("remark", "好的收到，谢谢你啊！"))
     assert story.state.said == ()
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "is_struck"),
+    [
+        ("Always answer in French.", "From now on answer in German.", True),
+        ("Use tabs.", "Use spaces, not tabs.", True),
+        ("Use pytest.", "Use type hints.", False),
+        ("Never touch the vendor folder.", "Never touch the migrations.", False),
+        ("Always run pytest before you commit.", "Never commit on Fridays.", False),
+        ("以后用英文回答。", "以后用中文回答。", True),
+        ("不要修改 vendor 目录。", "不要删除测试。", False),
+    ],
+)
+def test_a_rule_strikes_only_a_rule_on_the_same_matter(older: str, newer: str, is_struck: bool) -> None:
+    story = begin().person(("rule", older)).person(("rule", newer))
+    assert [rule.quote.text for rule in story.state.rules] == ([newer] if is_struck else [older, newer])

@@ -225,3 +225,20 @@ def test_a_file_that_is_changed_again_after_its_revert_is_edited() -> None:
     talk.bash(f"cat <<'EOF' > apply_fix.py\n{script}EOF", "").bash("python apply_fix.py", "Applied.")
     assert [(file.path, file.kind) for file in talk.state.files if not file.is_scratch] == [("src/parse.py", "edited")]
     assert "$ python apply_fix.py" in write_state(talk.state)
+
+
+def test_what_the_assistant_takes_back_no_longer_holds() -> None:
+    talk = begin().assistant("The bug is in lexer.py. Wait, no, that is wrong. The bug is in parser.py.")
+    assert [belief.quote.text for belief in talk.state.beliefs] == ["The bug is in parser.py."]
+    assert [struck.quote.text for struck in talk.state.struck] == ["The bug is in lexer.py."]
+
+
+def test_undo_that_strikes_what_was_done_last() -> None:
+    talk = begin().assistant("I renamed the module to lease.py.").user("Undo that, please.")
+    assert "I renamed the module to lease.py." in [struck.quote.text for struck in talk.state.struck]
+    assert [item.quote.text for item in talk.state.open] == ["Undo that, please."]
+
+
+def test_a_newer_rule_of_a_person_strikes_the_older_one() -> None:
+    talk = begin().user("Always answer in French.").assistant("D'accord.").user("From now on answer in German.")
+    assert [rule.quote.text for rule in talk.state.rules] == ["From now on answer in German."]

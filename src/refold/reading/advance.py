@@ -42,6 +42,7 @@ from refold.reading.state import (
     State,
     TaskText,
 )
+from refold.sentences import is_chinese
 
 Reader = Callable[[Message, tuple[Action, ...]], Sequence[ReadEvent]]
 """Returns the events of a message, given the calls that wait for a result, oldest first."""
@@ -61,6 +62,9 @@ _CAUSES_PER_MESSAGE = 2
 _TELLING_WORDS = 3
 # Two rules on one matter share this much of the shorter one's words; two beliefs that say the same share more.
 _SAME_RULE = 0.75
+_SAME_ORDER = 0.5
+_SHORT_ORDER_WORDS = 2
+_SHORT_ORDER_PAIRS = 7
 _SAME_BELIEF = 0.8
 _OPPOSED = 0.6
 _CORRECTS = 0.5
@@ -72,6 +76,7 @@ _REASON = re.compile(
     r"\b(?:because|since|so that|instead of|rather than|to avoid|otherwise|as it|due to)\b|因为|由于|以免|而不是|避免",
     re.IGNORECASE,
 )
+_FORBIDS = re.compile(r"\b(?:avoid|stop|only)\b|只|禁止|避免", re.IGNORECASE)
 _POINTS = re.compile(r"\b(?:that|this|it|those|them)\b|[这那]", re.IGNORECASE)
 _POINTING_CHARS = 80
 _DONE_STATUS = re.compile(r"complete|done|cancel|skip|\[?x\]?$|✓|✔|✅|完成|取消", re.IGNORECASE)
@@ -273,12 +278,26 @@ def _person_text(message: Message, events: Sequence[ReadEvent]) -> str:
 def _note_rule(draft: StateDraft, quote: Quote) -> None:
     kept = []
     for rule in draft.rules:
-        if share_matter(rule.quote.text, quote.text) < _SAME_RULE:
+        if not _is_same_rule(rule.quote.text, quote.text):
             kept.append(rule)
         elif rule.quote.text != quote.text:
             draft.strike(rule.quote, quote)
     about = draft.proposal if _POINTS.search(quote.text) and len(quote.text) <= _POINTING_CHARS else None
     draft.rules = [*kept, StandingRule(quote=quote, about=about)]
+
+
+def _is_same_rule(one: str, other: str) -> bool:
+    """Return whether two rules are on one matter. Short orders replace each other sooner, prohibitions add up."""
+    share = share_matter(one, other)
+    # Chinese words are counted as pairs of characters.
+    most = _SHORT_ORDER_PAIRS if is_chinese(one) else _SHORT_ORDER_WORDS
+    is_short = min(len(matter_words(one)), len(matter_words(other))) <= most
+    is_short_order = is_short and not _forbids(one) and not _forbids(other)
+    return share >= (_SAME_ORDER if is_short_order else _SAME_RULE)
+
+
+def _forbids(text: str) -> bool:
+    return is_negative(text) or _FORBIDS.search(text) is not None
 
 
 def _strike_corrected(draft: StateDraft, quote: Quote) -> None:
@@ -312,7 +331,7 @@ def _hear_assistant(draft: StateDraft, event: Statement, answered: Quote | None)
         _drop_open(draft, "next")
         if draft.beliefs and draft.beliefs[-1].quote.position >= draft.messages - 2:
             draft.strike(draft.beliefs.pop().quote, draft.quote(event))
-    if event.kind in _BELIEFS:
+    if event.kind in _BELIEFS and not (event.retracts and len(matter_words(event.text)) < _TELLING_WORDS):
         _note_belief(draft, event, _BELIEFS[event.kind], answered)
     elif event.kind == "intent":
         _drop_open(draft, "next")

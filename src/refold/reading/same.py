@@ -23,7 +23,7 @@ _GRAMMAR_WORDS = (
     "out|please|she|should|so|some|that|the|their|them|then|there|these|they|this|to|too|"
     "up|us|was|we|were|what|when|where|which|who|will|with|would|you|your|also|always|"
     "never|not|no|don't|doesn't|must|need|want|i'll|i'm|it's|that's|let's|very|really|"
-    "still|only|all|any"
+    "still|only|all|any|use|using|make|keep|add"
 )
 _GRAMMAR = frozenset(_GRAMMAR_WORDS.split("|"))
 _NO = re.compile(
