@@ -66,7 +66,7 @@ def loop(first: str, other: str) -> Callable[[Path, str, int], list[str]]:
 CLIENTS = [
     Client(
         "claude",
-        "@anthropic-ai/claude-code",
+        "@anthropic-ai/claude-code@2.1.326",
         "claude-sonnet-4-5",
         lambda program, model, _: [str(program), "-p", TASK, "--model", model, "--allowedTools", "Bash"],
         is_npm=True,
@@ -74,7 +74,7 @@ CLIENTS = [
     ),
     Client(
         "codex",
-        "@openai/codex",
+        "@openai/codex@0.169.0",
         "gpt-5",
         lambda program, model, _: [
             *(str(program), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
@@ -84,7 +84,7 @@ CLIENTS = [
     ),
     Client(
         "opencode",
-        "opencode-ai",
+        "opencode-ai@1.18.33",
         "gpt-5",
         lambda program, model, _: [str(program), "run", "-m", f"openai/{model}", TASK],
         is_npm=True,
@@ -92,7 +92,7 @@ CLIENTS = [
     ),
     Client(
         "qwen",
-        "@qwen-code/qwen-code",
+        "@qwen-code/qwen-code@0.24.4",
         "qwen3-coder-plus",
         lambda program, model, _: [str(program), "--auth-type", "openai", "-m", model, "--yolo", "-p", TASK],
         is_npm=True,
@@ -108,7 +108,7 @@ CLIENTS = [
     ),
     Client(
         "aider",
-        "aider-chat",
+        "aider-chat==0.86.2",
         "gpt-4o",
         loop(
             "{program} --model openai/{model} --no-git --yes --no-stream --no-check-update --analytics-disable "
