@@ -15,6 +15,7 @@ from refold.reading.state import (
     FileState,
     FinalAct,
     OpenItem,
+    OpenKind,
     OwnedValue,
     PendingCall,
     Quote,
@@ -125,6 +126,10 @@ class StateDraft:
         """Note that an entry no longer holds."""
         self.struck.append(Struck(quote=quote, by=by))
 
+    def drop_open(self, *kinds: OpenKind) -> None:
+        """Close all open items of these kinds."""
+        self.open = [item for item in self.open if item.kind not in kinds]
+
     def freeze(self) -> State:
         """Return the state."""
         return State(
@@ -187,3 +192,9 @@ def cut_lines(text: str, limit: int = BLOCK_CHARS) -> tuple[str, int]:
 def touch(check: CheckResult) -> CheckResult:
     """Return a check whose result is one change of a file older."""
     return replace(check, changes_after=check.changes_after + 1)
+
+
+def join_block(text: str, block: str) -> str:
+    """Return a sentence with the list or code that it introduces, unless it contains it already."""
+    block, _ = cut_lines(block)
+    return f"{text.rstrip()}\n{block}" if block and block not in text else text
