@@ -62,6 +62,8 @@ LATER_ASKS = (
     "OK, do that.",
     "1. Hybrid\n2. Yes, recommended\n" + "3. I would love to support that if it is feasible.\n" * 6,
     "Fix the nits",
+    "make sure the tool text is used as well, "
+    + "for the head and for the output of every component that shows it " * 4,
     "why does the log say this?\n" + "2026-11-02 ERROR worker-3 order failed\n" * 40,
     "Your last answer was wrong, I asked for a table.",
 )
