@@ -62,9 +62,11 @@ def fill(count: int, about: str = "parser") -> Chat:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_text_that_is_left_out_says_how_much_and_where_it_is(preset: str, budget: int) -> None:
     text = records_of([user("Fix the parser of blocks."), *fill(40), user("go"), *fill(3)], budget, preset=preset)
-    bare = ACCOUNTED.sub("", text)
+    # The document of hybrid cuts each message at 100 characters and marks that itself; its handle is below.
+    bare = ACCOUNTED.sub("", re.sub(r"^\[(?:user|assistant|tool|system)\]: .*\.\.\.$", "", text, flags=re.M))
     assert "…" not in bare, bare[max(0, bare.index("…") - 80) :][:160]
     assert "..." not in bare
+    assert not re.search(r"'def \w+(?<!close_block_)(?<!\d)(?:,|$)", bare, re.M), "no command ends within a word"
 
 
 NOTHING = {

@@ -234,8 +234,12 @@ def _leave_named(error: str, command: str) -> str:
     return " ".join(word for word in error.split(" ") if "::" not in word or word not in command)
 
 
+LINE_CHARS_MAX = 8_000
+
+
 def _shorten(text: str, chars_max: int) -> str:
-    line = first_line(text, chars_max + 1)
+    # The whole line, so that a cut says how much is left out.
+    line = first_line(text, LINE_CHARS_MAX)
     return line if len(line) <= chars_max else cut_line(line, chars_max)
 
 
