@@ -54,7 +54,10 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecord:
-    """The record of a fold: its summary, and what it knows besides."""
+    """The record of a fold: its summary, and what it knows besides.
+
+    ``is_current``: it states how things are now, so the next fold takes it in and writes that anew.
+    """
 
     handle: str
     summary: str
@@ -63,6 +66,7 @@ class FoldRecord:
     key_points: tuple[str, ...] = ()
     turn_range: tuple[int, int] = (0, 0)
     by: str = "extract"
+    is_current: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,7 @@ def _decode_fold(stored: dict[str, Any]) -> FoldRecord:
         key_points=tuple(stored["key_points"]),
         turn_range=(first, last),
         by=stored["by"],
+        is_current=stored.get("is_current", False),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 from refold.conversation.message import Part
@@ -81,6 +82,9 @@ _NOTES: tuple[tuple[NoteKind, re.Pattern[str]], ...] = (
 )
 
 
+_ASKS_LAST_ZH = lazy_regex(r"([^\n]{9,400}[，；。！])[^，；。！\n]{1,60}", re.S)
+
+
 def read_words(part: Part, index: int, speaker: Voice) -> tuple[ReadEvent, ...]:
     """Return what the words of one part say, in order; ``index`` is the place of the part in its message."""
     text = part.text
@@ -129,7 +133,23 @@ def _read_sentences(text: str, start: int, stop: int) -> list[PlacedSentence]:
         tail_start = text.find("\n", stop - TAIL_CHARS, stop - TAIL_CHARS // 2)
         head = split_sentences(text, start, start + HEAD_CHARS if head_stop < 0 else head_stop)
         found = [*head, *split_sentences(text, stop - TAIL_CHARS if tail_start < 0 else tail_start, stop)]
-    return [replace(one, lead=lead) for one in found] if lead else found
+    split = [piece for one in found for piece in _split_question(one)]
+    return [replace(one, lead=lead) for one in split] if lead else split
+
+
+def _split_question(sentence: PlacedSentence) -> tuple[PlacedSentence, ...]:
+    """Split a Chinese statement from the question at its end: "…推荐您去故宫，您看可以吗？"."""
+    text = sentence.text
+    if text.isascii() or text[-1] not in "？?" or sentence.block:
+        return (sentence,)
+    border = _ASKS_LAST_ZH.fullmatch(text)
+    if border is None:
+        return (sentence,)
+    at = border.end(1)
+    return (
+        replace(sentence, text=text[:at], stop=sentence.start + at),
+        replace(sentence, text=text[at:], start=sentence.start + at),
+    )
 
 
 def _read_utterances(sentences: Iterable[PlacedSentence], index: int, text: str) -> Iterator[Utterance]:
@@ -242,13 +262,26 @@ def _classify_assistant(sentence: PlacedSentence, *, closes_train: bool) -> tupl
     return kind, retracts
 
 
-def weigh(event: Utterance | Statement) -> float:
-    """Return how much a sentence counts beside others, by its kind, its place and the exact names it has."""
+@lru_cache(maxsize=32_768)
+def weigh(event: Utterance | Statement, *, is_talk: bool = False) -> float:
+    """Return how much a sentence counts beside others, by its kind, its place and the exact names it has.
+
+    In a talk a message is a sentence or two: names and the last place say nothing there.
+    """
     weights = load_weights("sentences")
     kind: str = event.kind
-    if kind == "remark" and isinstance(event, Utterance) and event.is_fact:
-        kind = "fact"
-    worth = weights[kind] + weights["named"] * min(3, len(_NAMED.findall(event.text[:400])))
+    is_said = isinstance(event, Utterance)
+    kinds = find_kinds(event.text, "person" if is_said else "assistant")
+    if kind == "remark" and is_talk and not is_said:
+        # In a recorded talk of two people the role of one of them is the assistant's.
+        kinds = kinds | find_kinds(event.text, "person")
+        is_said = True
+    if kind == "remark" and is_said:
+        kind = "rule" if "decision" in kinds else "fact" if "fact" in kinds else kind
+    worth = weights[kind] + weights["denied"] * ("negated" in kinds and kind in ("finding", "decision"))
+    if is_talk:
+        return worth
+    worth += weights["named"] * min(3, len(_NAMED.findall(event.text[:400])))
     return worth * weights["last"] if isinstance(event, Statement) and event.is_last else worth
 
 

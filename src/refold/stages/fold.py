@@ -24,14 +24,19 @@ from refold.stages.fold_units import (
     FoldOptions,
     UnitChoice,
     choose_units,
+    count_lasting,
+    count_unit,
     find_least,
     foldable_runs,
+    has_tools,
     share_room,
     summary_room,
     weigh_span,
     works_alone,
 )
 from refold.stages.prompts import Demands, PromptRoom
+from refold.stages.record.record import RecordOptions
+from refold.stages.record.source import RecordSource
 from refold.stages.stage import Goal, Proposal, Proposed, When, free_runs, items_of
 from refold.stages.summarise import SIZE_SHARE_MAX, ModelWords, SummaryRequest
 
@@ -47,6 +52,9 @@ STANDING_WORDS_SHARE = 0.4
 ROOM_USED_MIN = 0.7
 # A span gets so many tokens, or half of its own, however large the others are: a bare frame tells nothing.
 SPAN_TOKENS_MIN = 140
+# The record that states how things are now has this share of the room, and at least so many tokens. The units that it
+# replaces have at least CARRIER_FACTOR times as many.
+STATE_SHARE, STATE_TOKENS_MIN, CARRIER_FACTOR = 0.06, 240, 1.6
 # A fold that saves less is not worth a broken prefix, unless the view would not fit.
 SAVED_TOKENS_MIN = 40
 
@@ -73,7 +81,8 @@ class Fold(FoldOptions):
         return again if view.tokens - _count_freed(again) <= goal.target else edits
 
     def _fold_choice(self, view: View, goal: Goal, choice: UnitChoice) -> list[Edit]:
-        return [*self._fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
+        fold_spans = self._fold_states if self.from_state else self._fold_spans
+        return [*fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
 
     def _shorten(self, view: View, choice: UnitChoice) -> list[Edit]:
         """Cut the results of the one unit that is too large to stay whole and too new to go."""
@@ -97,6 +106,49 @@ class Fold(FoldOptions):
                 left = max(0, left + options.tokens_max - edit.tokens_after)
                 edits.append(edit)
         return edits
+
+    def _fold_states(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
+        """Fold spans into records that are written from the state of the work; the last record has the state."""
+        planned = [(span, _convert(options)) for span, options in self._plan_spans(view, goal, spans)]
+        if planned and self.stands(goal):
+            planned = [*((span, replace(one, with_state=False)) for span, one in planned[:-1]), planned[-1]]
+            planned[-1:] = self._split_current(view, goal, *planned[-1])
+            spans = [span for span, _ in planned]
+        edits: list[Edit] = []
+        left = 0
+        for span, options in planned:
+            source = RecordSource.read(view, span, spans, edits, self._find_place(view, span))
+            size = sum(item.tokens for item in source.items)
+            most = max(options.tokens_max, min(options.tokens_max + left, int(size * SIZE_SHARE_MAX)))
+            opening = self.extract_opening or options.opening
+            record = source.write(view, replace(options, tokens_max=most, opening=opening), goal)
+            edit = source.fold(view, record, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
+            if self._is_worth_it(view, edit, _bind_force(goal, view, span, spans)):
+                left = max(0, left + options.tokens_max - edit.tokens_after)
+                edits.append(edit)
+        return edits
+
+    def _split_current(
+        self, view: View, goal: Goal, span: Sequence[Unit], options: RecordOptions
+    ) -> list[tuple[Sequence[Unit], RecordOptions]]:
+        """Split the newest units off a span: their record states how things are now, and the next fold rewrites it.
+
+        The record of the other units stays as it is, cached.
+        """
+        room = max(STATE_TOKENS_MIN, int((goal.hard - count_lasting(view)) * STATE_SHARE))
+        carried, at = 0, len(span)
+        while at > 1 and carried < room * CARRIER_FACTOR:
+            at -= 1
+            carried += count_unit(view, span[at])
+        left = options.tokens_max - room
+        is_small = at == len(span) or left < STATE_TOKENS_MIN
+        if is_small or not has_tools(view) or sum(count_unit(view, unit) for unit in span[:at]) < left + room:
+            return [(span, options)]
+        story, current = (find_turn_range(view, items_of(view, units)) for units in (span[:at], span[at:]))
+        return [
+            (span[:at], replace(options, tokens_max=left, with_state=False, turn_range=story)),
+            (span[at:], replace(options, tokens_max=room, turn_range=current)),
+        ]
 
     def _ask_model(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]], shortened: Sequence[Edit]
@@ -219,8 +271,26 @@ class Fold(FoldOptions):
     def _make_edit(self, view: View, source: Source, extract: Extract, goal: Goal) -> Edit | None:
         """Return the fold, or None if it would not be smaller than what it replaces."""
         edit = source.fold(view, extract, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
+        return edit if self._is_worth_it(view, edit, goal) else None
+
+    def _is_worth_it(self, view: View, edit: Edit, goal: Goal) -> bool:
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
-        return edit if goal.force or edit.tokens_after + least < edit.tokens_before else None
+        return goal.force or edit.tokens_after + least < edit.tokens_before
+
+
+def _convert(options: ExtractOptions) -> RecordOptions:
+    """Return the same options for a record from the state."""
+    return RecordOptions(
+        tokens_max=options.tokens_max,
+        index_tokens_max=options.index_tokens_max,
+        style=options.style,
+        opening=options.opening,
+        closing=options.closing,
+        chars_max=options.chars_max,
+        turn_range=options.turn_range,
+        states_task=options.states_task,
+        check=options.check,
+    )
 
 
 def _count_freed(edits: Sequence[Edit]) -> int:

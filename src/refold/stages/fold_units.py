@@ -40,7 +40,8 @@ class FoldOptions:
     where that is more. With ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they
     fill that share of the summaries' room. ``closing`` adds a sentence that says what the text above it is. With
     ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for
-    as many tokens as lie between trigger and target; for fewer the summary is extracted.
+    as many tokens as lie between trigger and target; for fewer the summary is extracted. With ``from_state`` records
+    are written from the state of the work: see ``stages.record``.
     """
 
     name: ClassVar[str] = "fold"
@@ -74,6 +75,7 @@ class FoldOptions:
     by_compressor: bool = False
     extract_opening: str = ""
     is_paced: bool = False
+    from_state: bool = False
     on_failure: Literal["extract", "keep"] = "extract"
     # The weights of importance; in a config they are a block of their own.
     score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
@@ -147,7 +149,7 @@ def share_room(
     # New messages move on with the next request and the summary stays, so they do not reduce its share.
     lasting = room + _count_passing(view)
     standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
-    is_chat = not _has_tools(view)
+    is_chat = not has_tools(view)
     part = min(part_of(fold, lasting + standing, share, is_chat=is_chat), tokens_max)
     wanted = min(part - standing, int(room * TIGHT_SHARE))
     if fold.stands(goal) and not is_chat and lasting + standing < SMALL_ROOM_TOKENS:
@@ -169,7 +171,8 @@ def share_room(
     return min(tokens_max, max(least, min(wanted, fair)))
 
 
-def _has_tools(view: View) -> bool:
+def has_tools(view: View) -> bool:
+    """Return whether any tool was used."""
     return any(_is_result(view, message) for message in view.messages)
 
 
@@ -335,7 +338,7 @@ def _count_records(view: View, run: Sequence[Unit]) -> int:
     folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
     # A line that a later rung left has no content: its originals are read again, and those of later records with it.
     # So are those of a record that lists an ask as open: the answer came after it.
-    records = [at for at, _ in takewhile(lambda one: is_record(one[1]) and not _names_open_ask(one[1]), folds)]
+    records = [at for at, _ in takewhile(lambda one: is_record(one[1]) and not _is_current(one[1]), folds)]
     # Small records at the end are cheap to write again, and one of a line or two tells nothing beside the next.
     while records and count_unit(view, run[records[-1]]) < SMALL_RECORD_TOKENS:
         records.pop()
@@ -355,7 +358,7 @@ def _may_stand(fold: FoldOptions, view: View, goal: Goal, units: Sequence[Unit])
 def _count_most(fold: FoldOptions, view: View, goal: Goal) -> int:
     """Return the tokens that all records may have in the room beside the system prompt."""
     room = goal.hard - count_lasting(view)
-    return min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not _has_tools(view)))
+    return min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not has_tools(view)))
 
 
 def _is_uneven(view: View, most: int, standing: Sequence[Unit], new: Sequence[Unit]) -> bool:
@@ -374,6 +377,12 @@ def _weigh_unit(view: View, unit: Unit) -> int:
     messages = (message for item in view.items[unit.start : unit.stop] for message in item.messages)
     sizes = ((_is_result(view, message), view.lens.plain(message).tokens) for message in messages)
     return sum(min(size, TOLD_RESULT_TOKENS if is_result else TOLD_TOKENS) for is_result, size in sizes)
+
+
+def _is_current(item: Item) -> bool:
+    """Return whether a record states how things were at the time of the last fold."""
+    fold = item.edits[0].fold
+    return (fold is not None and fold.is_current) or _names_open_ask(item)
 
 
 def _names_open_ask(item: Item) -> bool:
@@ -426,7 +435,7 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
     target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
     newest = [unit for run in reversed(runs) for unit in reversed(run)]
     gone = sum(count_unit(view, unit) for unit in newest)
-    if not goal.force and not _has_tools(view):
+    if not goal.force and not has_tools(view):
         # The record of a chat takes no room from its last exchanges.
         fixed = view.tokens - gone
         target = max(target, fixed + room + _count_recent(view, runs, (target - fixed) // 2))
@@ -443,7 +452,7 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
         kept.add(unit.start)
         gone -= size
         left -= size
-    if not goal.force and not _has_tools(view):
+    if not goal.force and not has_tools(view):
         kept -= _find_split(view, newest, kept)
     return UnitChoice(_without_empty([[unit for unit in run if unit.start not in kept] for run in runs]), room)
 

@@ -309,7 +309,7 @@ def is_cut_only(text: str) -> bool:
 def leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
     """Leave out words that another record or a message in view has, or that mostly quote one."""
     view = SeenText(seen)
-    return [line for line in lines if not line.who or line.topic == "open" or not _repeats(line.text, view)]
+    return [line for line in lines if not line.who or line.topic == "open" or not repeats(line.text, view)]
 
 
 class SeenText:
@@ -326,7 +326,7 @@ class SeenText:
         return self._words.issuperset(text.split()[1:-1]) and text in self._flat
 
 
-def _repeats(text: str, view: SeenText) -> bool:
+def repeats(text: str, view: SeenText) -> bool:
     """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
     if text in view:
         return True

@@ -1,0 +1,127 @@
+"""Exact values of a span, each with its owner, and which of them a record lists.
+
+Values are ranked by the odds that a later call uses them (``reading/weights``). A record lists each once, under its
+owner; values that the text or the view has already are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.conversation.message import message_handle
+from refold.conversation.reason import Language
+from refold.conversation.view import Artifact
+from refold.patterns import lazy_regex
+from refold.reading.events import Value
+from refold.reading.weights import gather, rank
+from refold.stages.extract.layout import neutralise, shorten_handle
+from refold.stages.record.lines import Count
+from refold.stages.record.story import ReadMessage
+
+# As many values are kept with a fold; a record lists the first of them.
+ARTIFACTS_MAX = 2_000
+VALUE_CHARS_MAX = 160
+# Values of one owner that are listed; more are counted.
+LISTED_MAX = 8
+# After so many values that did not fit the rest is not tried.
+MISSES_MAX = 20
+# A value that is less likely to be used is not worth a line.
+WEIGHT_MIN = 0.02
+# Values of one message that have no owner are listed by their message from so many on.
+GROUP_MIN = 3
+_RUN = lazy_regex(r"[\w.@+~/\\:-]+")
+SORT_NAMES: dict[str, tuple[str, str]] = {
+    "file": ("files", "文件"),
+    "url": ("links", "链接"),
+    "id": ("ids", "编号"),
+    "identifier": ("names in code", "代码名"),
+    "name": ("names", "名称"),
+    "term": ("terms", "术语"),
+    "flag": ("options", "选项"),
+    "number": ("numbers", "数字"),
+    "money": ("amounts", "金额"),
+    "date": ("dates", "日期"),
+    "time": ("times", "时间"),
+    "version": ("versions", "版本"),
+    "address": ("addresses", "地址"),
+    "email": ("email", "邮箱"),
+    "field": ("fields", "字段"),
+}
+_MORE: dict[Language, str] = {"en": "and {count} more", "zh": "等另外 {count} 个"}
+
+
+def find_artifacts(
+    conversation: Sequence[ReadMessage], span: Sequence[ReadMessage], secrets: frozenset[str]
+) -> list[Artifact]:
+    """Return the values of a span with their owners, likeliest to be used first; secrets are left out."""
+    seen = gather([one.events for one in conversation])
+    handles: dict[str, str] = {}
+    for one in span:
+        for event in one.events:
+            if isinstance(event, Value):
+                handles[event.text] = message_handle(one.message, event.part)
+    whole = "\n".join(secrets)
+    return [
+        Artifact(met.value.sort, text, handles[text], met.value.owner, weight)
+        for weight, met in rank(seen, len(conversation))
+        if (text := met.value.text) in handles
+        and len(text) <= VALUE_CHARS_MAX
+        and not (secrets and (text in whole or any(secret in text for secret in secrets)))
+    ][:ARTIFACTS_MAX]
+
+
+def choose_values(
+    artifacts: Sequence[Artifact], tokens_max: int, count: Count, language: Language, *, seen: str
+) -> str:
+    """Write the values that are likeliest to be used within ``tokens_max``; those in ``seen`` are left out."""
+    # Texts repeat their words: a value that is a run of such signs is looked for among the different runs.
+    runs = "\n".join(dict.fromkeys(_RUN.findall(seen)))
+    chosen: list[Artifact] = []
+    room, misses = tokens_max, 0
+    for one in artifacts:
+        if misses > MISSES_MAX or one.weight < WEIGHT_MIN:
+            break
+        if one.value in (runs if _RUN.fullmatch(one.value) else seen):
+            continue
+        cost = count(f" {one.value},") + (count(one.note) // 2 if one.note else 0)
+        if cost > room:
+            misses += 1
+            continue
+        room -= cost
+        chosen.append(one)
+    while chosen:
+        text = _write_values(chosen, language)
+        size = count(text)
+        if size <= tokens_max:
+            return text
+        # The estimate was too low: drop the least likely ones, so that this ends soon.
+        chosen = chosen[: -max(1, len(chosen) * (size - tokens_max) // size)]
+    return ""
+
+
+def _write_values(chosen: Sequence[Artifact], language: Language) -> str:
+    """Write values under their owners; values without one under their message or their sort."""
+    owned: dict[str, list[str]] = {}
+    by_message: dict[str, list[Artifact]] = {}
+    for one in chosen:
+        if one.note:
+            owned.setdefault(neutralise(one.note), []).append(one.value)
+        else:
+            by_message.setdefault(one.handle, []).append(one)
+    lines = [f"{owner}: {_list_some(values, language)}" for owner, values in owned.items()]
+    by_sort: dict[str, list[str]] = {}
+    for handle, own in by_message.items():
+        if len(own) >= GROUP_MIN:
+            listed = ", ".join(neutralise(one.value) for one in own)
+            lines.append(f"{shorten_handle(handle)} {listed}")
+        else:
+            for one in own:
+                by_sort.setdefault(one.sort, []).append(neutralise(one.value))
+    names = {sort: SORT_NAMES.get(sort, (sort, sort))[language == "zh"] for sort in by_sort}
+    return "\n".join([*lines, *(f"{names[sort]}: {', '.join(values)}" for sort, values in by_sort.items())])
+
+
+def _list_some(values: Sequence[str], language: Language) -> str:
+    shown = ", ".join(neutralise(value) for value in values[:LISTED_MAX])
+    more = len(values) - LISTED_MAX
+    return f"{shown} {_MORE[language].format(count=more)}" if more > 0 else shown
