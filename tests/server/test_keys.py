@@ -111,6 +111,7 @@ ROUTES = [
     ("GET", "/api/sessions/talk/summaries", None),
     ("GET", "/api/sessions/talk/stats", None),
     ("GET", "/api/sessions/talk/memory", None),
+    ("GET", "/api/sessions/talk/state", None),
     ("GET", "/api/sessions/talk/recall?query=file_3.py", None),
     ("GET", "/api/sessions/talk/expand?handle={handle}", None),
     ("POST", "/api/sessions/talk/compress", {}),
