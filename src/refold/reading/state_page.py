@@ -116,12 +116,14 @@ def list_sections(state: State, language: Language, most: int = LINES_MAX) -> li
         Sentence("Tried and failed"): (_write_failed(failed) for failed in reversed(state.failed)),
         Sentence("Open"): (_write_open(item, language) for item in reversed(state.open)),
         Sentence("What people said"): (_write_said(said, language) for said in reversed(state.said)),
-        Sentence("Exact values"): _write_values(state),
         Sentence("No longer true"): (_line(struck.quote) for struck in reversed(state.struck)),
+        Sentence("Exact values"): _write_values(state),
     }
-    sections = []
+    sections: list[StateSection] = []
     for title, written in said.items():
         lines = tuple(written)
+        if title == "Exact values":
+            lines = _drop_shown(state, lines, sections)
         if lines:
             sections.append(StateSection(translate(title, language), lines[:most], max(0, len(lines) - most)))
     return sections
@@ -239,6 +241,13 @@ def _write_values(state: State) -> Iterator[StateLine]:
 def _write_rule(rule: StandingRule) -> StateLine:
     about = f" ← {_flat(rule.about.text, _ABOUT_CHARS)}" if rule.about else ""
     return StateLine(f"{_flat(rule.quote.text)}{about}", rule.quote.handle)
+
+
+def _drop_shown(state: State, lines: tuple[StateLine, ...], sections: list[StateSection]) -> tuple[StateLine, ...]:
+    """Return the lines of values that no section above has."""
+    shown = "\n".join(text for section in sections for line in section.lines for text in (line.text, *line.below))
+    owned = [value.text for value in reversed(state.values) if value.owner]
+    return tuple(line for line, value in zip(lines, owned, strict=True) if value not in shown)
 
 
 def _line(quote: Quote) -> StateLine:
