@@ -66,20 +66,20 @@ _NOTICE = lazy_regex(
     r"|<task-notification>|(?:stop|pre-?tool|post-?tool)[a-z -]{0,12} hook feedback:|operation stopped by hook:"
     # What dedupe leaves in the place of a notice that came again.
     r"|\[the same notice came again: ⟨|\[较新的通知与此相同: ⟨|\[?system (?:reminder|notification|notice)\]?:",
-    flags=2,  # re.IGNORECASE
+    re.IGNORECASE,
 )
 _GREETING = lazy_regex(
     r"(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening|day)|greetings|thanks?(?: you)?|thank you"
     r"|你好|您好|嗨|哈喽|早上好|下午好|晚上好|大家好|在吗|谢谢)"
     r"(?:[ ,]+(?:there|again|all|everyone|team|claude|assistant|agent|bot|mate|guys))?[\s,.!?~。！？，]*$",
-    flags=2,
+    re.IGNORECASE,
 )
 _COMMAND = lazy_regex(r"(?:<command-(?:name|message)>[^<]{0,80}</command-\w+>\s*)+|/[A-Za-z][\w:.-]{0,60}(?=\s|$)")
 _ARGUMENTS = lazy_regex(r"\s*<command-args>([^<]{0,2000})</command-args>")
 _NAMES_TASK = lazy_regex(
     r"[#>*\s]*(?:(?:your |the |a )?(?:new|next|other|another) (?:task|goal|job|assignment|ticket)\b"
     r"|(?:task|goal|objective|ticket|issue) ?[\w#-]{0,12} ?[:：—–]|(?:新任务|下一个任务|新的任务|目标|任务) ?[:：]?)",
-    flags=2,
+    re.IGNORECASE,
 )
 _STATES_WORK = lazy_regex(
     r"(?:[\W_]*(?:ok(?:ay)?|now|next|then|alright|so|great|good|thanks|hi|hello|please|first|start|begin|go|ahead|and"
@@ -95,7 +95,7 @@ _STATES_WORK = lazy_regex(
     r"|(?:好的?|嗯|现在|接下来|然后|那|请|麻烦|帮我|帮忙|我想|我要|我需要|需要|你|给我|我们|再|把|先|[，,。 ])*"
     r"(?:实现|修复|添加|增加|新增|创建|编写|写|构建|重构|更新|升级|修改|迁移|删除|移除|设计|规划|审查|检查|调查|分析|研究"
     r"|调试|部署|发布|准备|生成|开发|集成|替换|整理|优化|改进|拆分|提取|翻译|总结|预订|安排)",
-    flags=2,
+    re.IGNORECASE,
 )
 
 

@@ -33,9 +33,11 @@ _QUOTE = lazy_regex(r"[ \t]{0,3}>[ \t]{0,3}(?=\S)")
 _TAG = lazy_regex(r"[ \t]{0,12}</?[A-Za-z][\w:.-]{0,60}(?:\s[^<>\n]{0,300})?/?>[ \t]*+$")
 _ROW = lazy_regex(r"[ \t]{0,12}\|[^|\n]{0,2000}\|")
 _INDENTED = lazy_regex(r"(?: {4}|\t)[ \t]{0,40}\S")
-# Inline code has no borders: it comes first, so that nothing inside it is found.
+# Inline code has no borders: it comes first, so that nothing inside it is found. A run of marks is tried at its first
+# mark alone: from each of the others it would be read to its end again.
 _END = lazy_regex(
-    r"`[^`\n]{1,120}`|[.!?]++[\"'”’)\]*_]{0,4}(?=\s|\Z)|[!?]++(?=[\u3400-\u9fff])|[。！？；]++[”’」』）)\"'*_]{0,4}"
+    r"`[^`\n]{1,120}`|(?<![.!?])[.!?]++[\"'”’)\]*_]{0,4}(?=\s|\Z)|(?<![!?])[!?]++(?=[\u3400-\u9fff])"
+    r"|[。！？；]++[”’」』）)\"'*_]{0,4}"
 )
 _INTRODUCES = lazy_regex(
     r"[:：][*_ \t]{0,4}\Z|\b(?:as follows|the following|below|these (?:are|steps))\b[^.!?]{0,60}\Z|"
