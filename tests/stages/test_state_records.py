@@ -70,6 +70,35 @@ def test_a_successor_reads_the_last_change_of_each_file_the_newest_result_and_th
     assert "4f2a91c" in now
 
 
+def test_scratch_files_do_not_crowd_out_the_change_that_is_the_work(agent: Agent) -> None:
+    lines = "\\n".join(f"    rate_{at} = lookup(table, {at}, default=None)" for at in range(14))
+    agent.step("I rewrite the totals.", f"sed -i '/start = 1/c\\{lines}' shop/cart.py", "")
+    for number in range(12):
+        name = f"check_rate_{number}.py"
+        agent.step("A script.", f"cat <<'EOF' > {name}\nprint({number})\nEOF", "")
+        agent.step("Run it.", f"python {name}", f"rate of entry {number} is {number}.5 and the total agrees")
+    agent.look_around(0, 18)
+    now = agent.records[-1].partition("## Where things are now")[2].partition("\n## ")[0]
+    assert "shop/cart.py" in now
+    assert "rate_0 = lookup(table, 0" in now
+    assert now.count("scratch files, still there") == 1
+
+
+def test_an_act_that_cannot_be_undone_is_written_with_the_name_of_its_tool(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, window=4_000)
+    call = {"reservation_id": "YAX4DR", "cabin": "business", "payment_id": "credit_card_4938634"}
+    receipt = {**call, "payment_history": [{"payment_id": "credit_card_4938634", "amount": 1200}], "status": "updated"}
+    function = {"name": "update_reservation_flights", "arguments": json.dumps(call)}
+    agent.history += [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "u1", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "u1", "content": json.dumps(receipt)},
+    ]
+    agent.look_around(0, 14)
+    agent.manager.close()
+    now = agent.records[-1].partition("## Where things are now")[2].partition("\n## ")[0]
+    assert "update_reservation_flights: reservation_id=YAX4DR" in now
+
+
 def test_a_change_that_was_reverted_is_not_written_as_done(agent: Agent) -> None:
     work(agent)
     agent.look_around(12, 20)

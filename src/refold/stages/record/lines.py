@@ -45,7 +45,8 @@ class RecordLine:
     """One line of a record. ``at`` is the position of its message, ``start`` and ``stop`` its place in the text.
 
     ``who`` is ``U``, ``A`` or empty for what was done; ``worth`` is what a reader would miss without it. Of a line that
-    ``is_firm`` no part is left out because something similar was written.
+    ``is_firm`` no part is left out because something similar was written. ``brief`` is written where there is no room
+    for the whole line.
     """
 
     topic: Topic
@@ -57,6 +58,7 @@ class RecordLine:
     stop: int = 0
     handle: str = ""
     is_firm: bool = False
+    brief: str = ""
 
     @property
     def written(self) -> str:

@@ -6,21 +6,25 @@ Entries whose message stays in view are left out: the reader sees them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from refold.conversation.reason import Language
 from refold.reading.state import Belief, CheckResult, FailedTry, FileState, FinalAct, OpenItem, Quote, Said, State
+from refold.reading.tools import find_tool
 from refold.stages.extract.layout import neutralise, shorten_handle
 from refold.stages.record.frame import Topic, cut_text
 from refold.stages.record.lines import RecordLine
 from refold.stages.record.story import flatten, quote_block
 
-# A change of a file is written verbatim up to so many characters.
-CHANGE_CHARS = 480
+# A change of a file is written verbatim up to so many characters, fewer where there is little room.
+CHANGE_CHARS, BRIEF_CHANGE_CHARS = 480, 120
+# The call and the receipt of an act that cannot be undone, whole and in brief.
+ACT_CHARS, BRIEF_ACT_CHARS = (160, 240), (60, 60)
 QUOTE_CHARS, OPEN_CHARS, FAILED_CHARS = 400, 900, 240
 # Worth: what a successor would do wrong without it. Receipts first (an act must not be repeated), then what is open.
 ACT, OPEN, RULE, CHECK, FILE, BELIEF, FAILED, SAID = 8.0, 5.0, 6.0, 4.0, 4.0, 2.0, 2.0, 2.0
+SCRATCH, SCRATCH_MAX = 2.0, 8
 # Of entries of one kind each older one is worth so much less.
 AGEING = 0.12
 # A conclusion of one message is part of the story; what caused something and what was decided holds on.
@@ -33,7 +37,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "reverted": ("reverted, unchanged now", "已还原"),
 }
 _WORDS: dict[str, tuple[str, str]] = {
-    "scratch": ("scratch file, still there", "临时文件，仍在"),
+    "scratch": ("scratch files, still there", "临时文件，仍在"),
     "changes": ("files changed {count}× since", "此后文件又有 {count} 处改动"),
     "failing": ("failing", "未通过"),
     "from": ("from", "原为"),
@@ -52,10 +56,12 @@ def list_state(
     In a talk the story has the words of both sides in their order; here are only what holds and what is open.
     """
     zh = language == "zh"
+    scratch = [file for file in state.files if file.is_scratch and file.kind == "created"]
     lines = [
         *_age(RULE, (_say("wanted", rule.quote) for rule in reversed(state.rules))),
         *_age(ACT, (_write_act(act, zh) for act in reversed(state.acts))),
-        *_age(FILE, (_write_file(file, zh) for file in reversed(state.files))),
+        *_age(FILE, (_write_file(file, zh) for file in reversed(state.files) if file not in scratch)),
+        *_age(SCRATCH, _write_scratch([file for file in scratch if not is_seen(file.quote.position)], zh)),
         *_age(CHECK, (_write_check(check, zh) for check in reversed(state.checks))),
         *_age(BELIEF, (_write_belief(one) for one in reversed(state.beliefs) if one.kind in _HELD and not is_talk)),
         *_age(FAILED, (_write_failed(failed) for failed in reversed(state.failed))),
@@ -79,24 +85,35 @@ def _state(topic: Topic, text: str, quote: Quote) -> RecordLine:
     return RecordLine(topic, text, 1.0, quote.position, handle=quote.handle, is_firm=True)
 
 
+def _write_scratch(files: Sequence[FileState], zh: bool) -> Iterator[RecordLine]:
+    """Return one line for all scratch files: a line for each would leave no room for the work itself."""
+    if files:
+        names = ", ".join(neutralise(file.path) for file in files[-SCRATCH_MAX:])
+        more = f" [+{len(files) - SCRATCH_MAX}]" if len(files) > SCRATCH_MAX else ""
+        yield _state("now", f"{_WORDS['scratch'][zh]}: {names}{more}", files[-1].quote)
+
+
 def _write_file(file: FileState, zh: bool) -> RecordLine:
     head = f"{neutralise(file.path)}: {_KINDS[file.kind][zh]}"
-    if file.is_scratch and file.kind == "created":
-        return _state("now", f"{head} ({_WORDS['scratch'][zh]})", file.quote)
     if file.source:
         head += f" {_WORDS['from'][zh]} {neutralise(file.source)}"
     if file.kind != "edited" or not (file.removed or file.added):
         return _state("now", head, file.quote)
     if file.times > 1:
         head = f"{neutralise(file.path)}: {_WORDS['times'][zh].format(count=file.times)}"
+    line = _state("now", head + _write_change(file, CHANGE_CHARS), file.quote)
+    return replace(line, brief=head + _write_change(file, BRIEF_CHANGE_CHARS))
+
+
+def _write_change(file: FileState, chars: int) -> str:
     removed, added = (
-        cut_text(neutralise(text).strip("\n"), CHANGE_CHARS, file.quote.handle) for text in (file.removed, file.added)
+        cut_text(neutralise(text).strip("\n"), chars, file.quote.handle) for text in (file.removed, file.added)
     )
     body = "".join(f"\n  - {line}" for line in removed.split("\n") if line.strip())
     body += "".join(f"\n  + {line}" for line in added.split("\n") if line.strip())
     if file.lines_cut:
         body += f"\n  [+{file.lines_cut} lines {shorten_handle(file.quote.handle)}]"
-    return _state("now", head + body, file.quote)
+    return body
 
 
 def _write_check(check: CheckResult, zh: bool) -> RecordLine:
@@ -112,8 +129,15 @@ def _write_check(check: CheckResult, zh: bool) -> RecordLine:
 
 def _write_act(act: FinalAct, zh: bool) -> RecordLine:
     receipt = ", ".join(f"{name}: {value}" for name, value in act.receipt)
-    proof = receipt or (act.result.text if act.result else "") or _WORDS["unknown"][zh]
-    return _state("now", f"{cut_text(flatten(act.quote.text), 160)} → {cut_text(flatten(proof), 240)}", act.quote)
+    proof = flatten(receipt or (act.result.text if act.result else "") or _WORDS["unknown"][zh])
+    rule = find_tool(act.tool)
+    # A command says what it does; the arguments of another tool say nothing without its name.
+    name = "" if rule is not None and rule.prints else f"{neutralise(act.tool)}: "
+    whole, brief = (
+        f"{name}{cut_text(flatten(act.quote.text), call)} → {cut_text(proof, came)}"
+        for call, came in (ACT_CHARS, BRIEF_ACT_CHARS)
+    )
+    return replace(_state("now", whole, act.quote), brief=brief)
 
 
 def _write_belief(belief: Belief) -> RecordLine:

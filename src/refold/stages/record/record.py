@@ -45,6 +45,8 @@ SMALL_CHARS = 1_200
 # A record of fewer tokens has no room for a story: exact values tell more.
 SMALL_TOKENS, SMALL_VALUES_SHARE = 400, 0.2
 HEADING_TOKENS = 6
+# What briefs of the state may take beside its share: at least so many tokens, in a large record this share.
+BRIEFS_TOKENS_MIN, BRIEFS_SHARE = 40, 0.2
 KEY_POINTS_MAX, KEY_POINT_CHARS = 5, 160
 SHORT_LINES_MAX = 5
 TRUNCATED_CHARS = 100
@@ -235,7 +237,7 @@ class _RecordWriter:
         chosen: list[RecordLine] = [task] if task else []
         if task:
             self.costs[id(task)] = self.count(f"{task.written}\n")
-        chosen += choose_lines(self.state, int(room * self.shares.state), self.costs)
+        chosen += self._choose_state(room)
         quoted = {line.text for line in chosen}
         stated = self.span.state.task.quote.position if task and self.span.state.task else -1
         lines = [line for line in self.lines if line.text not in quoted and (line.who != "U" or line.at != stated)]
@@ -250,6 +252,15 @@ class _RecordWriter:
         chosen += leads
         chosen += choose_lines(lines, left, self.costs, written=chosen)
         return write_lines(chosen, self.layout, self.span.language)
+
+    def _choose_state(self, room: int) -> list[RecordLine]:
+        """Return the lines of the state; a change or an act for which there is no room is written in brief."""
+        chosen = choose_lines(self.state, int(room * self.shares.state), self.costs)
+        left = _leave_out(self.state, chosen)
+        briefs = [replace(line, text=line.brief, brief="") for line in left if line.brief]
+        self.costs.update(estimate_costs(briefs, self.count))
+        room = min(room - self._cost(chosen), max(BRIEFS_TOKENS_MIN, int(room * BRIEFS_SHARE)))
+        return chosen + choose_lines(briefs, room, self.costs, written=chosen)
 
     def _cost(self, lines: Sequence[RecordLine]) -> int:
         return sum(self.costs[id(line)] for line in lines)
