@@ -1,8 +1,10 @@
 """The clients that ``refold wrap`` knows: their settings, as the clients write them, decide where requests go."""
 
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,11 +259,14 @@ def test_qwen_code_gets_the_address_on_its_command_line(folder: Path) -> None:
 
 
 def test_aider_gets_the_addresses_on_its_command_line_and_keeps_its_variables(folder: Path) -> None:
-    write(folder, "work/.aider.conf.yml", f"set-env:\n  - ANTHROPIC_API_BASE={COMPANY}\n  - X=1\n")
+    write(folder, "work/.aider.conf.yml", f"set-env:\n  - ANTHROPIC_API_BASE={COMPANY}\n  - DEEPSEEK_API_KEY=sk-1=2\n")
     start = make_start(folder, "aider", "--message", "hi")
     assert find_upstreams(start, {}) == {"anthropic_upstream": COMPANY}
-    command = find_client("aider").redirect(start, URL).command
-    assert command[:5] == ("aider", "--openai-api-base", f"{URL}/v1", "--set-env", "X=1")
+    launch = find_client("aider").redirect(start, URL)
+    command = launch.command
+    assert launch.environ["DEEPSEEK_API_KEY"] == "sk-1=2"
+    assert "sk-1=2" not in " ".join(command), "other users can read command lines"
+    assert command[:4] == ("aider", "--openai-api-base", f"{URL}/v1", "--set-env")
     assert f"ANTHROPIC_API_BASE={URL}" in command
     assert f"ANTHROPIC_API_BASE={COMPANY}" not in command
     assert command[-2:] == ("--message", "hi")
@@ -280,6 +285,26 @@ def test_pi_gets_the_addresses_by_an_extension_and_its_own_file_says_where_reque
     write(folder, "work/.pi/extensions/corp.ts", 'pi.registerProvider("anthropic", {})')
     with pytest.raises(ConfigError, match=r"corp\.ts.*--anthropic-upstream"):
         find_upstreams(start, {})
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [("claude", ".claude/settings.json"), ("qwen", ".env"), ("pi", ".pi/extensions/x.js")]
+)
+@pytest.mark.parametrize("kind", ["endless", "pipe"])
+@pytest.mark.skipif(sys.platform == "win32", reason="devices and pipes have paths")
+@pytest.mark.timeout(20)
+def test_a_settings_file_that_never_ends_is_refused(folder: Path, program: str, name: str, kind: str) -> None:
+    path = folder / "work" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=re.escape(path.name)):
+        find_upstreams(make_start(folder, program), {})
+    path.unlink()
+    path.symlink_to(os.devnull)
+    assert find_upstreams(make_start(folder, program), {}) == {}
 
 
 def test_a_program_is_known_by_the_name_of_its_file(folder: Path) -> None:

@@ -165,3 +165,9 @@ def test_ctrl_c_is_left_to_the_program_and_pressing_it_again_does_not_lose_the_l
         assert running.wait(60) == 7
         assert running.stderr is not None
         assert running.stderr.read().endswith("refold: no request came through\n")
+
+
+def test_an_address_that_cannot_be_read_is_a_clear_error(folder: Path) -> None:
+    done = run_wrapped(folder, None, "--", sys.executable, "-c", "", ANTHROPIC_BASE_URL="http://[evil")
+    assert done.returncode == 3
+    assert "'http://[evil' is not a URL" in done.stderr

@@ -234,6 +234,9 @@ def test_a_gateway_that_sends_requests_elsewhere_is_not_used(rig: Rig, shell: Sh
     done = wrap(shell, OPENAI_BASE_URL=f"{rig.url}/v1")
     assert "already running" in done.err
     assert len(rig.provider.requests) == 1
+    # An address that only begins like the gateway's is.
+    assert "is not used" in wrap(shell, OPENAI_BASE_URL=f"{rig.url}@127.0.0.1/v1").err
+    assert len(rig.provider.requests) == 1
 
 
 def test_wishes_that_the_running_gateway_does_not_meet_start_another(rig: Rig, shell: Shell, tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ never guesses an address. The orders were found by running the clients (tests/cl
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shlex
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,7 @@ from refold.errors import ConfigError
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 _TRUE = ("1", "true", "yes", "on")
 TRUSTED = "yes"
+_BYTES_MAX = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -422,7 +426,7 @@ def _list_named(where: str, variables: Mapping[str, Any]) -> Named:
 def _read_dotenv(path: Path) -> dict[str, str]:
     """Return the variables of a .env file."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = _read_text(path).splitlines()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return {}
     except (OSError, ValueError) as error:
@@ -502,8 +506,9 @@ def _list_aider_settings(start: Start) -> list[tuple[Path, dict[str, Any]]]:
 
 def _redirect_aider(start: Start, url: str) -> Launch:
     """Pass the addresses on the command line, which is stronger than files; its ``set-env`` replaces that of a file."""
-    kept = [str(one) for _, settings in _list_aider_settings(start)[-1:] for one in settings.get("set-env") or ()]
-    kept += [value for _, value in start.list_options("--set-env")]
+    # The variables of a file may hold a key, and other users can read command lines.
+    inherited = [str(one) for _, settings in _list_aider_settings(start)[-1:] for one in settings.get("set-env") or ()]
+    kept = [value for _, value in start.list_options("--set-env")]
     urls = name_urls(url)
     variables = [one for one in kept if one.partition("=")[0] not in urls]
     variables += [f"{name}={urls[name]}" for name in ("OPENAI_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL")]
@@ -516,7 +521,7 @@ def _redirect_aider(start: Start, url: str) -> Launch:
         *options,
         *_drop_option(rest, "--set-env"),
     )
-    return Launch(command, {**urls, **_skip_proxy(start.environ)})
+    return Launch(command, {**dict(one.partition("=")[::2] for one in inherited), **urls, **_skip_proxy(start.environ)})
 
 
 def _list_places(start: Start, name: str) -> list[Path]:
@@ -544,7 +549,11 @@ def _find_pi(start: Start) -> dict[str, str]:
         if given.get("packages") or given.get("extensions"):
             raise _refuse_extension(place / "settings.json")
         for path in sorted((place / "extensions").rglob("*.[jt]s")):
-            if "registerProvider" in path.read_text(encoding="utf-8", errors="replace"):
+            try:
+                is_harmless = "registerProvider" not in _read_text(path)
+            except (OSError, ValueError):
+                is_harmless = path.is_dir()
+            if not is_harmless:
                 raise _refuse_extension(path)
     if extension := start.find_option("-e", "--extension"):
         raise _refuse_extension(extension)
@@ -601,10 +610,22 @@ def _follow_worktree(mark: Path) -> Path | None:
         return None
 
 
+def _read_text(path: Path) -> str:
+    """Return a file's text; raise OSError or ValueError for one that is endless, as a clone's link to a device is."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path.samefile(os.devnull)):
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    with path.open("rb") as file:
+        content = file.read(_BYTES_MAX + 1)
+    if len(content) > _BYTES_MAX:
+        raise OSError(errno.EFBIG, "too large", str(path))
+    return content.decode("utf-8-sig")
+
+
 def _read_object(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the object that a settings file holds, empty if there is no file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = _read_text(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
@@ -713,6 +734,7 @@ def find_upstreams(start: Start, given: Mapping[str, str | None]) -> dict[str, s
 def check_choice_of_folder(start: Start, given: Mapping[str, str | None]) -> None:
     """Raise ConfigError if files that somebody else may have written choose an address, and the user did not agree."""
     from refold.config.load import find_user_folder
+    from refold.llm.errors import show_url
 
     if all(given.get(name) for name in find_client(start.command[0]).upstreams):
         return
@@ -725,7 +747,7 @@ def check_choice_of_folder(start: Start, given: Mapping[str, str | None]) -> Non
             "you trust them, run 'refold trust', or name the address with {options}",
             folder=start.folder,
             program=name_client(start.command[0]),
-            urls=", ".join(url[:200] or "its default address" for url in urls.values()),
+            urls=", ".join(show_url(url)[:200] if url else "its default address" for url in urls.values()),
             options=", ".join(f"--{name.replace('_', '-')}" for name in urls),
         )
 

@@ -128,7 +128,9 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in request.upstreams.items():
         # The program's own settings may lead to this very gateway.
-        if not wanted.startswith(own) and show_url(wanted).rstrip("/") != str(described.get(name)).rstrip("/"):
+        if not f"{wanted}/".startswith(f"{own}/") and show_url(wanted).rstrip("/") != str(described.get(name)).rstrip(
+            "/"
+        ):
             return tr("it sends requests to {url}", url=described.get(name))
     return ""
 
@@ -143,6 +145,13 @@ def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) 
         return None
     status, answer = ask_gateway(f"{running.beacon.url}{RUNS}/{run_id}", key)
     return RunCounts(**answer) if status == 200 else None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname is not None
+    except ValueError:
+        return False
 
 
 def _make_application(request: WrapRequest) -> Application:
@@ -299,7 +308,7 @@ def wrap(
     check_choice_of_folder(start, given)
     find_client(command[0]).redirect(start, "")  # Refuses before a gateway is started.
     for url in upstreams.values():
-        if urlsplit(url).hostname is None:
+        if not _has_host(url):
             raise ConfigError(
                 "{url!r} is not a URL; it came from the command line, the environment or the program's settings",
                 url=url[:80],
