@@ -212,11 +212,12 @@ def trust(
 ) -> None:
     """Trust a folder that somebody else may have written.
 
-    Its settings file may then choose addresses, listeners and protection, until the file changes. A record of
-    conversations that came with the folder becomes your own. 'refold config explain' shows what is refused without it.
+    Its settings file may then choose addresses, listeners and protection, until the file changes. 'refold wrap' may
+    send requests to the addresses that its other files choose now. A record of conversations that came with the folder
+    becomes your own. 'refold config explain' shows what is refused without it.
     """
     from refold.cli.options import find_workspace
-    from refold.config.load import find_user_folder, list_guarded, project_file, read_file, trust_file
+    from refold.config.load import find_user_folder, list_guarded, load_config, project_file, read_file, trust_file
     from refold.config.trust import find_fault, find_page_fault
 
     workspace = Path(find_workspace(folder))
@@ -230,12 +231,12 @@ def trust(
         return
     guarded = list_guarded(file, workspace) if file is not None else []
     has_clients = _trust_clients(Path(folder or "."))
-    fault = find_fault(workspace) or find_page_fault(workspace)
     if file is not None and guarded:
         for setting in guarded:
             typer.echo(_format_guarded(setting))
         trust_file(file)
         note("{path} is trusted until it changes", path=file.path)
+    fault = find_fault(workspace, load_config(workspace).ledger) or find_page_fault(workspace)
     if fault is not None:
         typer.echo(tr(fault), err=True)
         find_user_folder(workspace).adopt()
@@ -248,15 +249,18 @@ def _trust_clients(folder: Path) -> bool:
     """Trust and print the addresses that files in a folder choose for the clients of ``refold wrap``."""
     from refold.cli.clients import CLIENTS, TRUSTED, Start, find_choice_of_folder, name_choice
     from refold.config.load import copy_environment, find_user_folder
+    from refold.llm.errors import show_url
 
     environ, is_any = copy_environment(), False
     for name in CLIENTS:
         start = Start((name,), environ, folder.absolute())
         with contextlib.suppress(ConfigError):  # It is not installed, or 'refold wrap' says what is wrong.
             for url in find_choice_of_folder(start).values():
-                typer.echo(f"{name}: {clean_line(url or tr('its default address'))}")
+                typer.echo(f"{name}: {clean_line(show_url(url) if url else tr('its default address'))}")
                 find_user_folder(start.folder).trust(name_choice(start, url), TRUSTED)
                 is_any = True
+    if is_any:
+        note("'refold wrap' may send requests to these addresses from {folder}", folder=folder.absolute())
     return is_any
 
 

@@ -183,13 +183,13 @@ def check_record(workspace: str | Path, ledger: LedgerPlace | None = None) -> No
     fault = find_fault(folder, ledger)
     if fault is None:
         return
-    root = find_state_root()
+    root, found = find_state_root(), Path(str(fault.values["path"]))
     if root is None or not UserFolder(root, folder).has_adopted():
         raise ConfigError(
             "{fault}, so this record of conversations and keys may be somebody else's; delete {record}, or adopt it as "
             "your own with '{command}'",
             fault=fault,
-            record=folder / RECORD,
+            record=found.parent if found.parent == folder / RECORD else found,
             command=name_trust(folder),
         )
 
