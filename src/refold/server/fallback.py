@@ -147,7 +147,7 @@ class WorkClock:
 
     def choose_step(self, limit_s: float) -> float:
         """Return how long to wait before the next count."""
-        return min(STEP_S, max(STEP_S / 10, limit_s - self.spent))
+        return min(STEP_S, max(min(STEP_S / 10, limit_s), limit_s - self.spent))
 
     def count(self, step_s: float) -> float:
         """Count a step of this length; return the seconds so far."""
