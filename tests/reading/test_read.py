@@ -61,6 +61,39 @@ def test_a_result_is_read_with_its_call_even_if_ids_repeat() -> None:
     assert [event.status for event in read_events if isinstance(event, CallOutcome)] == ["failed", "ok"]
 
 
+def read_outcome(command: str, output: str) -> CallOutcome:
+    messages = [
+        CHAT.parse(call("a", command)),
+        CHAT.parse({"role": "tool", "tool_call_id": "a", "content": output}),
+    ]
+    return next(event for events in read_all(messages) for event in events if isinstance(event, CallOutcome))
+
+
+def test_totals_are_read_however_wide_the_terminal_is() -> None:
+    rule = "=" * 500
+    came = read_outcome(
+        "pytest -q", f"{rule} test session starts {rule}\ncollected 5 items\n{rule} 2 failed, 3 passed {rule}"
+    )
+    assert (came.status, came.text) == ("failed", "2 failed, 3 passed")
+    assert dict(came.fields) == {"failed": "2", "passed": "3"}
+
+
+def test_a_count_of_tests_comes_with_whether_they_passed() -> None:
+    came = read_outcome("python runtests.py", "....\n-----\nRan 75 tests in 0.117s\n\nOK (skipped=2)\n")
+    assert came.status == "ok"
+    assert came.text.split() == ["Ran", "75", "tests", "in", "0.117s", "OK", "(skipped=2)"]
+
+
+def test_a_script_that_says_it_failed_did_not_pass_although_it_ended_well() -> None:
+    output = "<returncode>0</returncode>\n<output>\nFAILURE: attributes not kept\nSUCCESS: second example\n</output>"
+    came = read_outcome("python verify_fix.py", output)
+    assert (came.status, came.text) == ("failed", "FAILURE: attributes not kept")
+    fine = read_outcome("python verify_fix.py", "<returncode>0</returncode>\n<output>\nFAILED: 0\nSUCCESS\n</output>")
+    assert fine.status == "ok"
+    shown = read_outcome("cat run.log", "<returncode>0</returncode>\n<output>\nFAILURE: old\nend\n</output>")
+    assert shown.status == "ok"
+
+
 def test_words_make_calls_only_where_results_come_as_text() -> None:
     said = {"role": "assistant", "content": "THOUGHT: It is red.\n\n```bash\npytest -q\n```"}
     talk = [CHAT.parse(said), CHAT.parse({"role": "user", "content": "Thanks, I ran it."})]

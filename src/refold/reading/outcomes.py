@@ -105,6 +105,12 @@ _ANSWERED = frozenset(("fetch", "run", "ask", "other", "finish"))
 _NAMES_FAILURES = "Bash"
 _NAMED_ERROR = lazy_regex(r"(?:E {1,12})?[\w.]{0,120}(?:Error|Exception|Failed|Interrupt)\b")
 _NO_ERROR = lazy_regex(r"E {2,12}+(?:Use -v|Full diff|Omitting|At index|Differing|[-+?.] |\.\.\.|\s|\(|\{|\[|\+ )")
+# Signs that frame a total: "======= 5 passed =======".
+_RULE = lazy_regex(r"=++ ")
+# "Ran 5 tests in 0.1s" says how many; whether they passed is on the line after the next.
+_RAN = lazy_regex(r"Ran \d{1,7} tests? in [^\n]{1,40}\n\n(?:OK|FAILED)\b[^\n]{0,80}")
+# What a script says of itself, whatever its exit status.
+_VERDICT = lazy_regex(r"(?:FAIL|FAILED|FAILURE)[:：] ?[^\s\d]")
 _ANSI = lazy_regex(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 _LOGGED_COMMIT = lazy_regex(r"^([0-9a-f]{7,40}) \S", re.M)
 
@@ -231,10 +237,15 @@ class _ToolOutput:
                 end = begin - 1
                 tried += 1
 
+    def _skip_rule(self, start: int) -> int:
+        """Return where the words of a line begin; a wide terminal has hundreds of signs before them."""
+        rule = _RULE.match(self.text, start)
+        return rule.end() if rule else start
+
     def _take_line(self, line: tuple[int, int] | None, *, is_error: bool = False) -> None:
         if line is None:
             return
-        start, stop = line
+        start, stop = self._skip_rule(line[0]), line[1]
         raw = self.text[start : min(stop, start + LINE_CHARS_MAX)]
         text = _ANSI.sub("", raw).strip(" \t\r=*#~")
         text = text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
@@ -273,7 +284,8 @@ class _ToolOutput:
         best = chosen = None
         is_bad = False
         for mark in totals[-TOTALS_MAX:]:
-            line = self.text[mark.start : min(mark.stop, mark.start + LINE_CHARS_MAX)]
+            start = self._skip_rule(mark.start)
+            line = self.text[start : min(mark.stop, start + LINE_CHARS_MAX)]
             own = _count(line)
             is_tested = not _TESTED.isdisjoint(own)
             # A program may print anything; the totals of tests, or of a check that was asked for, prove something.
@@ -290,7 +302,8 @@ class _ToolOutput:
         if chosen is not None:
             self.found.fields += [(name, str(count)) for name, count in counts.items()]
             self.found.status = "failed" if is_bad else "ok"
-            self._take_line((chosen.start, chosen.stop))
+            ran = _RAN.match(self.text, chosen.start)
+            self._take_line((chosen.start, ran.end() if ran else chosen.stop))
 
     def _read_receipt(self) -> bool:
         """Read the hash of a commit or a push, which proves it."""
@@ -348,7 +361,10 @@ class _ToolOutput:
             self.found.status = "ok" if self.verb in _ANSWERED or says_well(opening) else "unknown"
         else:
             last = next(self._last_lines(), first)
+            verdict = next((mark for mark in errors if _VERDICT.match(self.text, mark.start)), None)
             is_failed = exit_code is None and bool(errors) and errors[-1].start == last[0]
+            if verdict is not None and self.verb in ("run", "test"):
+                last, is_failed = (verdict.start, verdict.stop), True
             self._take_line(last, is_error=is_failed)
             self.found.status = "failed" if is_failed else "ok" if is_told else "unknown"
         if _PENDING.search(self.text[:_PEEK_CHARS]):
