@@ -759,8 +759,11 @@ def find_choice_of_folder(start: Start) -> dict[str, str]:
         return {}
     here = client.find_upstreams(start)
     with tempfile.TemporaryDirectory(prefix="refold-") as empty:
-        # Files that the user names on the command line are the user's choice.
-        command = tuple(_make_absolute(one, start.folder) for one in start.command)
+        # Files that the user names on the command line are the user's choice. The program is no such file: one of its
+        # name in a clone would be run.
+        program, *arguments = start.command
+        program = str(start.folder / program) if len(Path(program).parts) > 1 else program
+        command = (program, *(_make_absolute(one, start.folder) for one in arguments))
         try:
             away = client.find_upstreams(Start(command, start.environ, Path(empty)))
         except ConfigError:
@@ -769,8 +772,11 @@ def find_choice_of_folder(start: Start) -> dict[str, str]:
 
 
 def _make_absolute(argument: str, folder: Path) -> str:
+    """Return an argument with the whole path of the file that it names; a folder of a project becomes ``.``."""
     name, equals, value = argument.rpartition("=")
     try:
+        if (folder / argument).is_dir():
+            return "."
         return f"{name}{equals}{folder / value}" if value and (folder / value).is_file() else argument
     except (OSError, ValueError):  # A long text.
         return argument
