@@ -38,8 +38,9 @@ def least_budget(prepared: refold.PreparedContext, messages: list[Any], tools: A
     counter = refold.TokenCounter("o200k_base")
     spoken = [m for m in messages if m["role"] == "user"]
     system = [m for m in messages if m["role"] == "system"]
-    alone = counter.count_messages([*system, *spoken[-1:]]) + counter.count_tools(tools)
-    return alone + ROOM
+    # A person's newest words are the task, where a program sent everything after it as user text.
+    words = max((counter.count_messages([one]) for one in (*spoken[:1], *spoken[-1:])), default=0)
+    return counter.count_messages(system) + words + counter.count_tools(tools) + ROOM
 
 
 def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
