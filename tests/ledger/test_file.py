@@ -166,6 +166,27 @@ def test_a_call_inside_another_calls_transaction_is_an_error_and_not_a_wait_with
     assert ledger.read_events(SESSION) == []
 
 
+def test_a_process_that_ends_properly_while_another_looks_leaves_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    send(ledger, ["hello"])
+    ledger.close()
+    ended = tmp_path / "ledger.db-open-4194300"
+    ended.touch()
+
+    def end_meanwhile(pid: int) -> bool:
+        # The other process removes its marker, then the log, and ends, after its marker was seen.
+        ended.unlink(missing_ok=True)
+        return pid != 4194300
+
+    monkeypatch.setattr("refold.ledger.sqlite_file._is_running", end_meanwhile)
+    again = SqliteLedger(tmp_path / "ledger.db")
+    assert read_texts(again) == ["hello"]
+    again.close()
+    assert not (tmp_path / "ledger.db-lost").exists()
+
+
 def test_an_unknown_way_to_flush_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use one of off, normal, full, extra"):
         SqliteLedger(tmp_path / "ledger.db", synchronous="sometimes")  # type: ignore[arg-type]

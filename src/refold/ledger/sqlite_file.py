@@ -280,14 +280,14 @@ class LedgerFile:
         self._marked_by = 0
         with contextlib.suppress(OSError):
             self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
-            if self.beside("-wal").exists():
-                for marker in self._list_stale():
-                    marker.unlink(missing_ok=True)
+            for marker in self._list_stale() if self.beside("-wal").exists() else ():
+                marker.unlink(missing_ok=True)
 
     def _list_stale(self) -> list[Path]:
-        """Return the markers of processes that have ended."""
-        marked = ((one, one.name.removeprefix(f"{self.path.name}-open-")) for one in self.path.parent.iterdir())
-        return [one for one, pid in marked if pid != one.name and pid.isdigit() and not _is_running(int(pid))]
+        """Return the markers that processes left behind; one that ended meanwhile has removed its own."""
+        marked = ((file, file.name.removeprefix(f"{self.path.name}-open-")) for file in self.path.parent.iterdir())
+        ended = (file for file, pid in marked if pid != file.name and pid.isdigit() and not _is_running(int(pid)))
+        return list(filter(Path.exists, ended))
 
     def _open(self) -> apsw.Connection:
         self._make_file()
