@@ -614,11 +614,11 @@ def _read_text(path: Path) -> str:
     """Return a file's text; raise OSError or ValueError for one that is endless, as a clone's link to a device is."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path.samefile(os.devnull)):
-        raise OSError(errno.EINVAL, "not a file", str(path))
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
     with path.open("rb") as file:
         content = file.read(_BYTES_MAX + 1)
     if len(content) > _BYTES_MAX:
-        raise OSError(errno.EFBIG, "too large", str(path))
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return content.decode("utf-8-sig")
 
 
