@@ -35,8 +35,7 @@ from refold.stages.fold_units import (
     works_alone,
 )
 from refold.stages.prompts import Demands, PromptRoom
-from refold.stages.record.record import RecordOptions
-from refold.stages.record.source import RecordSource
+from refold.stages.record.source import write_source
 from refold.stages.stage import Goal, Proposal, Proposed, When, free_runs, items_of
 from refold.stages.summarise import SIZE_SHARE_MAX, ModelWords, SummaryRequest
 
@@ -109,7 +108,7 @@ class Fold(FoldOptions):
 
     def _fold_states(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         """Fold spans into records that are written from the state of the work; the last record has the state."""
-        planned = [(span, _convert(options)) for span, options in self._plan_spans(view, goal, spans)]
+        planned = self._plan_spans(view, goal, spans)
         if planned and self.stands(goal):
             planned = [*((span, replace(one, with_state=False)) for span, one in planned[:-1]), planned[-1]]
             planned[-1:] = self._split_current(view, goal, *planned[-1])
@@ -117,11 +116,11 @@ class Fold(FoldOptions):
         edits: list[Edit] = []
         left = 0
         for span, options in planned:
-            source = RecordSource.read(view, span, spans, edits, self._find_place(view, span))
+            source = Source.read(view, span, spans, edits, self._find_place(view, span))
             size = sum(item.tokens for item in source.items)
             most = max(options.tokens_max, min(options.tokens_max + left, int(size * SIZE_SHARE_MAX)))
             opening = self.extract_opening or options.opening
-            record = source.write(view, replace(options, tokens_max=most, opening=opening), goal)
+            record = write_source(source, view, replace(options, tokens_max=most, opening=opening), goal)
             edit = source.fold(view, record, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
             if self._is_worth_it(view, edit, _bind_force(goal, view, span, spans)):
                 left = max(0, left + options.tokens_max - edit.tokens_after)
@@ -129,8 +128,8 @@ class Fold(FoldOptions):
         return edits
 
     def _split_current(
-        self, view: View, goal: Goal, span: Sequence[Unit], options: RecordOptions
-    ) -> list[tuple[Sequence[Unit], RecordOptions]]:
+        self, view: View, goal: Goal, span: Sequence[Unit], options: ExtractOptions
+    ) -> list[tuple[Sequence[Unit], ExtractOptions]]:
         """Split the newest units off a span: their record states how things are now, and the next fold rewrites it.
 
         The record of the other units stays as it is, cached.
@@ -276,21 +275,6 @@ class Fold(FoldOptions):
     def _is_worth_it(self, view: View, edit: Edit, goal: Goal) -> bool:
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
         return goal.force or edit.tokens_after + least < edit.tokens_before
-
-
-def _convert(options: ExtractOptions) -> RecordOptions:
-    """Return the same options for a record from the state."""
-    return RecordOptions(
-        tokens_max=options.tokens_max,
-        index_tokens_max=options.index_tokens_max,
-        style=options.style,
-        opening=options.opening,
-        closing=options.closing,
-        chars_max=options.chars_max,
-        turn_range=options.turn_range,
-        states_task=options.states_task,
-        check=options.check,
-    )
 
 
 def _count_freed(edits: Sequence[Edit]) -> int:

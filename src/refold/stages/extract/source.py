@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Self
 
 from refold.conversation.author import read_said
 from refold.conversation.message import Message, Role, is_notice, is_user_turn, read_as_result
@@ -24,6 +25,7 @@ class Source:
     """The messages that one fold replaces, and those around them."""
 
     items: tuple[Item, ...]
+    kept: tuple[Item, ...]
     messages: tuple[Message, ...]
     fresh: tuple[Message, ...]
     previous: tuple[FoldRecord, ...]
@@ -47,7 +49,7 @@ class Source:
         spans: Sequence[Sequence[Unit]],
         edits: Sequence[Edit],
         place: int,
-    ) -> Source:
+    ) -> Self:
         """Collect the originals of a span, the folds it takes in, and the text that stays in view.
 
         ``place`` is the item that its fold replaces, or before which it is placed.
@@ -65,6 +67,7 @@ class Source:
         seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
         return cls(
             items=tuple(items),
+            kept=tuple(view.items[at] for at in kept),
             messages=messages,
             fresh=tuple(message for message in messages if message.id not in behind),
             previous=tuple(fold for item in known if (fold := item.edits[0].fold) is not None),

@@ -91,7 +91,8 @@ class ExtractOptions:
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
     say what a person wants kept. ``closing`` is a sentence below the summary, before the handle. With ``is_work`` the
     assistant works by itself, and every step of it gets a word before any gets a second. With ``states_task`` the task
-    comes first, whole as far as it fits. ``check`` is called between passes and raises OutOfTime when the work has
+    comes first, whole as far as it fits. ``with_state`` is for
+    records from the state. ``check`` is called between passes and raises OutOfTime when the work has
     taken too long.
     """
 
@@ -106,6 +107,7 @@ class ExtractOptions:
     turn_range: tuple[int, int] = (0, 0)
     is_work: bool = False
     states_task: bool = False
+    with_state: bool = True
     check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
 
     @property

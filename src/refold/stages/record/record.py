@@ -7,14 +7,12 @@ from originals, never from an earlier record, so repeated folds lose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from refold.conversation.message import Message, fold_handle, mark
 from refold.conversation.reason import Language
 from refold.conversation.view import Artifact, Fact, FoldRecord
-from refold.reading.sentences import shorten_text
 from refold.reading.state import State
 from refold.stages.extract.layout import (
     Layout,
@@ -28,15 +26,13 @@ from refold.stages.extract.layout import (
     wrap_record,
 )
 from refold.stages.extract.steer import Wish, read_wish, steer_lines, steer_values
+from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.record.frame import INDEX_TITLES, cut_text
 from refold.stages.record.lines import Count, RecordLine, choose_leads, choose_lines, estimate_costs, write_lines
 from refold.stages.record.now import list_state
 from refold.stages.record.story import ReadMessage, is_talk, list_lines
 from refold.stages.record.values import choose_values, find_artifacts
-from refold.stages.stage import check_nothing
 from refold.stages.task import TASK_SHARE, cut_task
-
-Style = Literal["note", "sections", "short", "truncated"]
 
 # The full frame takes about 90 tokens: a record of fewer than this many has one short line in its place.
 FRAME_TOKENS_MIN = 700
@@ -74,48 +70,6 @@ TALK = RoomShares(state=0.3, asked=0.0, values=0.08, leads=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class RecordOptions:
-    """Options of a record. ``opening`` of "" is the full frame.
-
-    ``chars_max`` of 0 sets no limit in characters; a short record keeps to it as a whole, frame and handle included.
-    ``instructions`` say what a person wants kept. ``closing`` is a sentence below the record, before the handle.
-    ``with_state`` writes the state of the work into it. With ``states_task`` the task comes first, whole as far as it
-    fits. ``check`` is called between passes and raises OutOfTime when
-    the work has taken too long.
-    """
-
-    tokens_max: int = 4_000
-    index_tokens_max: int = 1_500
-    style: Style = "note"
-    opening: str = ""
-    closing: str = ""
-    chars_max: int = 0
-    instructions: str = ""
-    turn_range: tuple[int, int] = (0, 0)
-    with_state: bool = True
-    states_task: bool = False
-    check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
-
-    @property
-    def is_small(self) -> bool:
-        """True if a full frame would take too much of the room."""
-        return not self.opening and (self.tokens_max < FRAME_TOKENS_MIN or 0 < self.whole_chars_max < SMALL_CHARS)
-
-    @property
-    def whole_chars_max(self) -> int:
-        """The most characters that the whole text may have; 0 if only tokens count."""
-        return self.chars_max if self.style == "short" else 0
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRecord:
-    """A fold and the text that represents it in the view."""
-
-    fold: FoldRecord
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReadSpan:
     """A span as it was read: its messages with their events, and the state of the whole conversation.
 
@@ -143,8 +97,8 @@ class ReadSpan:
         return frozenset(one.at for one in self.read)
 
 
-def write_record(span: ReadSpan, options: RecordOptions, count: Count, *, words: str | None = None) -> WrittenRecord:
-    """Write the record of a span; ``words`` are a model's own, in the place of the extracted sections."""
+def write_record(span: ReadSpan, options: ExtractOptions, count: Count) -> Extract:
+    """Write the record of a span."""
     artifacts = find_artifacts(span.whole or span.read, span.read, span.secrets)
     fold = FoldRecord(
         handle=fold_handle(span.messages),
@@ -152,7 +106,6 @@ def write_record(span: ReadSpan, options: RecordOptions, count: Count, *, words:
         facts=span.facts,
         artifacts=tuple(artifacts),
         turn_range=options.turn_range,
-        by="extract" if words is None else "llm",
         is_current=options.with_state,
     )
     lines = list_lines(span.read, span.language)
@@ -165,9 +118,9 @@ def write_record(span: ReadSpan, options: RecordOptions, count: Count, *, words:
         chars = options.whole_chars_max - len(opening) - len(closing) - 2
         task = quote_task(span, options, max(0, chars), len)
         chars = max(0, chars)
-        body = _write_bounded(span, lines, chars, focus=focus, artifacts=artifacts, words=words, task=task)
-        return WrittenRecord(replace(fold, summary=body), wrap(body, opening, closing))
-    writer = _RecordWriter(span, lines, options, count, focus=focus, artifacts=artifacts, words=words)
+        body = _write_bounded(span, lines, chars, focus=focus, artifacts=artifacts, task=task)
+        return Extract(replace(fold, summary=body), wrap(body, opening, closing))
+    writer = _RecordWriter(span, lines, options, count, focus=focus, artifacts=artifacts)
     room = options.tokens_max - count(f"{opening}\n\n{closing}\n")
     body = text = ""
     # Estimates do not add up exactly; a text over its limit is written again with less room, at most a few times.
@@ -176,10 +129,10 @@ def write_record(span: ReadSpan, options: RecordOptions, count: Count, *, words:
         body = writer.write(room) if room > 0 else ""
         text = wrap(body, opening, closing)
         size = count(text)
-        if size <= options.tokens_max or not body or words is not None:
+        if size <= options.tokens_max or not body:
             break
         room -= max(size - options.tokens_max, room // 10, 1)
-    return WrittenRecord(replace(fold, summary=body), text)
+    return Extract(replace(fold, summary=body), text)
 
 
 class _RecordWriter:
@@ -189,15 +142,13 @@ class _RecordWriter:
         self,
         span: ReadSpan,
         lines: Sequence[RecordLine],
-        options: RecordOptions,
+        options: ExtractOptions,
         count: Count,
         *,
         focus: Wish,
         artifacts: Sequence[Artifact],
-        words: str | None,
     ) -> None:
         self.span, self.options, self.count = span, options, count
-        self.words = words
         self.artifacts = steer_values(artifacts, focus)
         self.layout: Layout = "sections" if options.style == "sections" else "note"
         self.is_talk = is_talk(span.read)
@@ -232,8 +183,6 @@ class _RecordWriter:
         return body or _write_truncated(self.span.messages, room, self.count, task)
 
     def _write_words(self, room: int, task: RecordLine | None) -> str:
-        if self.words is not None:
-            return neutralise(self.words.strip())
         chosen: list[RecordLine] = [task] if task else []
         if task:
             self.costs[id(task)] = self.count(f"{task.written}\n")
@@ -276,7 +225,7 @@ def _leave_out(lines: Sequence[RecordLine], chosen: Sequence[RecordLine]) -> lis
     return [line for line in lines if id(line) not in taken]
 
 
-def _make_frame(options: RecordOptions, handle: str, span: ReadSpan) -> tuple[str, str]:
+def _make_frame(options: ExtractOptions, handle: str, span: ReadSpan) -> tuple[str, str]:
     """Return the first and the last line; beside a record that explains itself a short one is enough."""
     if options.opening:
         return options.opening, f"{options.closing}\n{mark(handle)}" if options.closing else mark(handle)
@@ -286,7 +235,7 @@ def _make_frame(options: RecordOptions, handle: str, span: ReadSpan) -> tuple[st
     return opening, close_frame(language=span.language, is_small=small)
 
 
-def quote_task(span: ReadSpan, options: RecordOptions, room: int, count: Count) -> RecordLine | None:
+def quote_task(span: ReadSpan, options: ExtractOptions, room: int, count: Count) -> RecordLine | None:
     """Return the task as a line, whole or with its ends, if nothing that stays in view states it."""
     task = span.state.task if options.states_task else None
     if task is None or task.quote.position not in span.positions:
@@ -307,19 +256,15 @@ def _write_bounded(
     *,
     focus: Wish,
     artifacts: Sequence[Artifact],
-    words: str | None,
     task: RecordLine | None,
 ) -> str:
     """Write words, then exact values, in ``chars_max`` characters as a whole."""
-    if words is None:
-        state = list_state(span.state, span.language, lambda at: at in span.seen_positions)
-        lines = steer_lines([*state, *lines], focus)
-        room = int(chars_max * (1 - BOUNDED_INDEX_SHARE)) if artifacts else chars_max
-        body = _write_short(lines, room - len(task.written) - 1 if task else room)
-        body = f"{task.written}\n{body}".strip() if task else body
-        body = body or _write_truncated(span.messages, chars_max, len, None)
-    else:
-        body = shorten_text(neutralise(words.strip()), chars_max, tail_share=0).head
+    state = list_state(span.state, span.language, lambda at: at in span.seen_positions)
+    lines = steer_lines([*state, *lines], focus)
+    room = int(chars_max * (1 - BOUNDED_INDEX_SHARE)) if artifacts else chars_max
+    body = _write_short(lines, room - len(task.written) - 1 if task else room)
+    body = f"{task.written}\n{body}".strip() if task else body
+    body = body or _write_truncated(span.messages, chars_max, len, None)
     title = f"## {INDEX_TITLES[span.language]}"
     left = chars_max - len(f"{body}\n{title}\n")
     index = choose_values(steer_values(artifacts, focus), left, len, span.language, seen=f"{span.seen}\n{body}")
