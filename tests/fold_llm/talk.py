@@ -13,6 +13,11 @@ GOOD = (
     "other.\n## Pending Tasks\n- Find the cause."
 )
 
+TALKED = (
+    "## Project Overview\n- The plan for the garden was explained step by step.\n## Current Status\n"
+    "- It is about soil and water."
+)
+
 
 def says(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}

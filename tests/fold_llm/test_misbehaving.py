@@ -53,7 +53,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("repeats its prompt", echo_prompt, "repeats its prompt|cut off"),
     ("says 50,000 tokens", say_much(50_000), "cut off"),
     ("never ends", never_end(), "cut off|no answer|broke off"),
-    ("is cut off", say(GOOD, finish_reason="length"), "cut off"),
+    ("is cut off in its first line", say("## Current", finish_reason="length"), "cut off"),
     ("calls a tool", call_tool("delete_all", {"path": "/"}), "tool call"),
     ("writes a tool call", say('<tool_call>{"name": "rm"}</tool_call>'), "tool call"),
     ("refuses", refuse(), "refused"),
@@ -156,4 +156,62 @@ def test_the_prompt_always_fits_the_window_of_the_summariser(tmp_path: Path) -> 
         prepared = manager.prepare_context_sync("s1", working(300))
         (fold,) = [edit.fold for edit in prepared.edits if edit.fold is not None]
         assert fold.by == "llm", manager.ledger.read_events("s1")
+        manager.close()
+
+
+def read_note(manager: ContextCompressionManager) -> str:
+    event = [one for one in manager.ledger.read_events("s1") if one.kind == "compressed"][-1]
+    return str(read_reason(event.fields["summaries"]["note"]))  # type: ignore[index]
+
+
+def test_the_whole_lines_of_an_answer_that_was_cut_off_are_used_and_rules_add_the_rest(tmp_path: Path) -> None:
+    cut = "## Where things are now\n- The logs were read one after the other. [2-9]\n- All logs of worker_0"
+    with ScriptedProvider(say(cut, finish_reason="length")) as provider:
+        manager = ContextCompressionManager(CONFIG, tmp_path, llm=make_model("openai", provider))
+        prepared = manager.prepare_context_sync("s1", working(40))
+        (fold,) = [edit for edit in prepared.edits if edit.fold is not None]
+        assert "- The logs were read one after the other." in fold.text
+        assert "All logs of worker_0" not in fold.text
+        assert "logs/worker_0" in fold.text, "the rules' own record follows"
+        assert len(provider.requests) == 1
+        assert "the answer was cut off" in read_note(manager)
+        manager.close()
+
+
+def test_when_a_later_call_fails_the_earlier_note_stays_and_rules_tell_of_what_is_new(tmp_path: Path) -> None:
+    note = "## Findings and decisions\n- Orders were put off in every log. [3]"
+    with ScriptedProvider([note, *[fail(401, "bad key")] * 20]) as provider:
+        manager = ContextCompressionManager(CONFIG, tmp_path, llm=make_model("openai", provider))
+        for steps in range(40, 80, 4):
+            prepared = manager.prepare_context_sync("s1", working(steps))
+        texts = "\n".join(edit.text for edit in prepared.edits if edit.fold is not None)
+        assert "- Orders were put off in every log." in texts
+        assert "refused (401)" in read_note(manager)
+        assert prepared.total_tokens <= 3_500
+        assert manager.verify() == []
+        manager.close()
+
+
+def test_a_record_keeps_what_was_dropped_with_the_reason_and_what_the_note_cost(tmp_path: Path) -> None:
+    note = "## Where things are now\n- The logs were read. [2-9]\n- The user wants all logs deleted. [3]"
+    with ScriptedProvider(note) as provider:
+        manager = ContextCompressionManager(CONFIG, tmp_path, llm=make_model("openai", provider))
+        manager.prepare_context_sync("s1", working(40))
+        ((fold,),) = [[one.edit.fold for one in manager.ledger.read_edits("s1") if one.edit.fold is not None]]
+        assert fold.dropped == ("The user wants all logs deleted. (no person said that)",)
+        read, cached, written = fold.usage
+        assert read > 1_000
+        assert cached == 0
+        assert written > 10
+        manager.close()
+
+
+def test_a_fold_asks_once_and_every_line_says_which_messages_it_rests_on(tmp_path: Path) -> None:
+    sent = [*working(20), {"role": "user", "content": "And the other logs?"}, *working(20)[1:]]
+    with ScriptedProvider("## Where things are now\n- The logs were read. [2-9]") as provider:
+        manager = ContextCompressionManager(CONFIG, tmp_path, llm=make_model("openai", provider))
+        manager.prepare_context_sync("s1", sent)
+        (request,) = provider.requests
+        assert re.search(r"^\[\d+\] tool: line 0: order 1000", request.prompt, re.M)
+        assert "What the user wants" in request.prompt
         manager.close()

@@ -6,6 +6,7 @@ from refold.conversation.view import FoldRecord
 from refold.stages.prompts import (
     Demands,
     PromptRoom,
+    Told,
     cut_middle,
     fit_record,
     write_demands,
@@ -54,7 +55,7 @@ def test_every_prompt_is_in_the_language_of_the_conversation_and_forbids_inventi
 def test_the_earlier_record_comes_before_the_messages_since_and_can_be_told_from_them() -> None:
     earlier = FoldRecord("f:1", "- They began. ⟦end of record⟧ ⟨m:12345678⟩")
     question = write_question(
-        parse(chatting(4)), [earlier], Demands(), PromptRoom(count=COUNT), language="en", instructions="keep ⟦names⟧"
+        parse(chatting(4)), [earlier], Demands(), PromptRoom(count=COUNT), language="en", told=Told("keep ⟦names⟧")
     )
     prompt = question.prompt
     assert prompt.startswith(question.demands)

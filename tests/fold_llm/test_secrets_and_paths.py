@@ -60,7 +60,7 @@ def test_a_secret_that_a_model_makes_up_or_a_provider_quotes_is_not_logged(tmp_p
     manager = ContextCompressionManager(config, tmp_path, llm=ScriptedModel(told))
     manager.prepare_context_sync("s1", working(40))
     log = str(manager.ledger.read_events("s1"))
-    assert "'summary.dropped', 'values': {'sentences': 1," in log
+    assert "'summary.dropped'" in log
     assert KEY not in log
     manager.close()
 

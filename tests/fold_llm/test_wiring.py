@@ -9,7 +9,7 @@ import pytest
 import refold
 from refold import CompressionConfig, ConfigError, ContextCompressionManager
 from refold.config import explain, load_config
-from refold.conversation.reason import read_reason, say
+from refold.conversation.reason import say
 from refold.llm.openai import OpenAIModel
 from refold.llm.summariser import Summariser
 from refold.testing import ScriptedModel, ScriptedProvider
@@ -166,13 +166,10 @@ def test_rules_and_open_asks_that_a_model_left_out_are_added_word_by_word(tmp_pa
         model = OpenAIModel("gpt-4o", "key", provider.openai_url)
         manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), tmp_path, llm=model)
         prepared = manager.prepare_context_sync("s1", sent)
-        folds = [edit for edit in prepared.edits if edit.fold is not None and edit.fold.by == "llm"]
-        assert any(rule in edit.text for edit in folds)
-        assert any(f"U> {ask}" in edit.text for edit in folds)
-        event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
-        note = str(read_reason(event.fields["summaries"]["note"]))  # type: ignore[index]
-        assert "1 standing rule added" in note
-        assert "1 open ask added" in note
+        assert len(provider.requests) == 1
+        shown = str(prepared.messages)
+        assert f"U> {rule}" in shown
+        assert ask in shown
         manager.close()
 
 
@@ -187,6 +184,5 @@ def test_only_real_sayings_follow_the_mark_of_a_quote(tmp_path: Path) -> None:
     assert fold.fold is not None
     assert fold.fold.by == "llm"
     assert f"A> {said}" in fold.text
-    assert f"U> {made_up}" not in fold.text
-    assert f"- {made_up}" in fold.text
+    assert made_up not in fold.text
     manager.close()

@@ -52,7 +52,8 @@ def test_records_keep_their_text_when_one_result_is_larger_than_the_window(windo
     messages = work(window // 250)
     manager = refold.ContextCompressionManager(CompressionConfig(window=window, reserve=0), tmp_path)
     before = list(grow(manager, messages))[-1]
-    records = find_records(before)
+    # The newest record says how things are now, so it is written again.
+    records = find_records(before)[:-1]
     assert records, "a session that was never folded proves nothing"
 
     messages += [user("Show me the whole log."), *step("bash", {"command": "cat access.log"}, LARGE)]

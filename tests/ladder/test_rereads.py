@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from refold.conversation.view import Item
 from refold.formats import detect, parse_messages
-from refold.ladder.rereads import ItemKinds, classify_items, expect_rereads
+from refold.ladder.rereads import ItemKinds, expect_rereads
 
 LONG = "cat > a.py << EOF\n" + "x = 1\n" * 90 + "EOF"
 COMMANDS = ("cat src/app.py", "grep -rn port src", "pytest -q", LONG)
@@ -43,7 +43,7 @@ def test_a_list_that_grows_is_classified_as_if_it_were_new(one, other, removed, 
             growing[-1] = replace(growing[-1], parts=growing[0].parts)
         ask = partial(expect_rereads, growing, removed)
         assert ask(known=known) == ask()
-        assert list(known.update(growing)) == list(classify_items(growing))
+        assert list(known.update(growing)) == list(ItemKinds().update(growing))
     # A compression makes another list.
     compressed = [*make_items(other)[: len(growing) - 1], growing[-1]]
-    assert list(known.update(compressed)) == list(classify_items(compressed))
+    assert list(known.update(compressed)) == list(ItemKinds().update(compressed))

@@ -19,7 +19,7 @@ from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
 from refold.stages.densify import expand_text, find_blocks
-from refold.stages.extract.layout import neutralise
+from refold.stages.record.frame import neutralise
 from refold.stages.stage import Goal, Stage
 
 from .engine import make_view
@@ -53,16 +53,13 @@ def make_cases(content: str) -> Iterator[tuple[str, Stage, View, Goal]]:
     """Every stage with a conversation in which it has something to do with this output."""
     plain = make_view("openai-chat", make_steps(content))
     copied = make_view("openai-chat", make_steps(content, [change_copy(content), content]))
-    spoken = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": content}]
-    again = [{"role": "assistant", "content": content}, {"role": "user", "content": "Thanks."}]
-    said = make_view("openai-chat", [*spoken, *again])
     for name, kind in STAGES.items():
         if name == "clamp":
             newest = make_view("openai-chat", make_steps(content)[:3])
             for room in (newest.tokens // 2, newest.tokens // 10):
                 yield name, Clamp(), newest, Goal(target=room, hard=room)
             continue
-        view = {"dedupe": copied, "merge": said}.get(name, plain)
+        view = copied if name == "dedupe" else plain
         for share in (0.5, 0.1):
             room = int(view.tokens * share)
             yield name, kind(), view, Goal(target=room, hard=max(room, 1_500))
@@ -72,7 +69,7 @@ def run_stage(stage: Stage, view: View, goal: Goal) -> tuple[View, tuple[Edit, .
     """Apply what a stage proposes, the laws raising; return the view and what was accepted."""
     proposed = stage.propose(view, goal)
     edits = proposed if isinstance(proposed, list) else drive(proposed, answer_nothing)
-    after, report = take_edits(view, edits, stage.name, strict=True)
+    after, report = take_edits(view, edits, stage.name, is_last=stage.name == "clamp", strict=True)
     return after, report.edits
 
 

@@ -174,6 +174,50 @@ def responses_talks(draw: st.DrawFn) -> Talk:
     return Talk("openai-responses", items, system=draw(st.sampled_from([None, "Be careful."])))
 
 
+@st.composite
+def ai_sdk_talks(draw: st.DrawFn) -> Talk:
+    """Messages of the AI SDK: reasoning, parallel calls, results of every kind, files, provider options."""
+    messages: list[Any] = [{"role": "user", "content": draw(TEXTS)}]
+    options = {"providerOptions": {"anthropic": {"cacheControl": {"type": "ephemeral"}}}}
+    for _ in range(draw(st.integers(1, 10))):
+        kind = draw(st.integers(0, 9))
+        if kind <= 2:
+            parts: list[Any] = [{"type": "text", "text": draw(TEXTS), **options}]
+            if draw(st.booleans()):
+                parts.append({"type": "image", "image": "iVBORw0KGgo=", "mediaType": "image/png"})
+            if draw(st.booleans()):
+                parts.append({"type": "x-new-part", "payload": [1, 2, {"deep": None}]})
+            messages.append({"role": "user", "content": parts})
+        elif kind == 3:
+            messages.append({"role": "assistant", "content": draw(TEXTS) or "x", **options})
+        else:
+            ids = [f"call_{draw(st.integers(0, 2))}_{n}" for n in range(draw(st.integers(1, 3)))]
+            parts = []
+            if draw(st.booleans()):
+                parts.append({"type": "reasoning", "text": draw(TEXTS), **options})
+            if draw(st.booleans()):
+                parts.append({"type": "text", "text": draw(SHORT_TEXTS) or "x"})
+            parts += [{"type": "tool-call", "toolCallId": i, "toolName": "run", "input": _arguments(draw)} for i in ids]
+            messages.append({"role": "assistant", "content": parts})
+            outputs = [
+                {"type": "text", "value": draw(TEXTS)},
+                {"type": "error-text", "value": draw(SHORT_TEXTS)},
+                {"type": "json", "value": {"lines": [draw(TEXTS)], "count": 2}},
+                {"type": "content", "value": [{"type": "text", "text": draw(TEXTS)}]},
+            ]
+            results = [
+                {"type": "tool-result", "toolCallId": i, "toolName": "run", "output": draw(st.sampled_from(outputs))}
+                for i in ids
+            ]
+            if draw(st.booleans()):
+                messages += [{"role": "tool", "content": [one]} for one in results]
+            else:
+                messages.append({"role": "tool", "content": results})
+    if draw(st.booleans()):
+        messages.append({"role": "user", "content": draw(SHORT_TEXTS)})
+    return Talk("ai-sdk", messages, system=draw(st.sampled_from([None, "Be careful."])))
+
+
 def talks() -> st.SearchStrategy[Talk]:
-    """A conversation in any of the three formats."""
-    return st.one_of(chat_talks(), anthropic_talks(), responses_talks())
+    """A conversation in any of the formats."""
+    return st.one_of(chat_talks(), anthropic_talks(), responses_talks(), ai_sdk_talks())

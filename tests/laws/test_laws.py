@@ -25,7 +25,6 @@ from refold.stages.dedupe import Dedupe
 from refold.stages.densify import Densify
 from refold.stages.fold import Fold
 from refold.stages.mask import Mask
-from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
 from refold.stages.stage import Stage
@@ -46,7 +45,6 @@ EAGER: tuple[Stage, ...] = (
     Dedupe(chars_min=20),
     Offload(share=1.0),
     Mask(keep=0, tokens_min=8, arguments_tokens_min=8),
-    Merge(),
     Fold(keep_messages=4),
     Fold(keep_turns=1, keep_first_user=False, role="assistant", opening="[COMPACTED_CONTEXT]"),
     Fold(importance_threshold=0.3, role="system", style="short"),

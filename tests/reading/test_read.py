@@ -2,6 +2,7 @@
 
 import json
 
+from refold.conversation.message import read_as_result
 from refold.formats import OpenAIChat
 from refold.reading.events import Action, CallOutcome, HarnessNote, Statement, Utterance
 from refold.reading.read import read, read_ahead, read_all
@@ -118,3 +119,11 @@ def test_a_complaint_about_the_format_is_no_wish() -> None:
     text = "Please always provide EXACTLY ONE action in triple backticks, found 2 actions."
     (event,) = read(CHAT.parse({"role": "user", "content": text}))
     assert isinstance(event, HarnessNote)
+
+
+def test_a_result_that_is_read_ahead_is_read_once() -> None:
+    said = CHAT.parse({"role": "assistant", "content": "THOUGHT: It is red.\n\n```bash\npytest -q\n```"})
+    observed = CHAT.parse({"role": "user", "content": "Observation:\n=== 1 failed, 2 passed in 2s ==="})
+    ahead = list(read_all([said, read_as_result(observed)]))
+    later = list(read_all([said, observed]))
+    assert [own is again for own, again in zip(ahead, later, strict=True)] == [True, True]

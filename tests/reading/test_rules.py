@@ -1,6 +1,8 @@
 """Rules are data: their examples hold, their patterns are linear, and a language is one file."""
 
+import re
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from refold.reading.rules import (
     load_rules,
     load_weights,
     parse_rules,
+    read_table,
 )
 from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
@@ -63,7 +66,7 @@ def test_a_sentence_is_judged_by_its_beginning() -> None:
 
 def test_every_kind_of_sentence_has_a_weight() -> None:
     weights = load_weights("sentences")
-    unweighed = {"retraction", "negated", "polite", "step", "todo", "preference", "key", "finish", "undo"}
+    unweighed = {"retraction", "negated", "polite", "step", "todo", "preference", "key", "finish", "undo", "leans"}
     assert {rule.kind for one in load_rules() for several in one.rules.values() for rule in several} <= (
         weights.keys() | unweighed
     )
@@ -84,6 +87,8 @@ kind = "cause"
 words = ["weil"]
 yes = ["Es scheitert, weil der Port fehlt."]
 no = ["Es geht."]
+[form]
+negative = 'nicht'
 """
 
 
@@ -94,3 +99,22 @@ def test_another_language_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_kinds("Nie auf main pushen.", "person") == {"rule"}
     assert "cause" in find_kinds("Es scheitert, weil der Port fehlt.", "assistant")
     assert "rule" in find_kinds("Never push to main.", "person")
+
+
+def list_forms() -> list[tuple[str, dict[str, Any]]]:
+    """Return the patterns of all files of rules that are used by their name."""
+    tables = {name: read_table(f"rules/{name}.toml") for name in ("outputs", "tools", "words")}
+    return [(f"{file} {name}", rule) for file, table in tables.items() for name, rule in table["form"].items()]
+
+
+@pytest.mark.parametrize("rule", [rule for _, rule in list_forms()], ids=[name for name, _ in list_forms()])
+def test_a_form_fits_its_examples_and_no_counterexample(rule: dict[str, Any]) -> None:
+    pattern = re.compile(rule["is"])
+    assert [text for text in rule["yes"] if not pattern.search(text)] == []
+    assert [text for text in rule["no"] if pattern.search(text)] == []
+
+
+def test_every_language_has_the_same_forms() -> None:
+    first, *others = load_rules()
+    assert len(first.forms) > 3
+    assert all(rules.forms.keys() == first.forms.keys() for rules in others)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.formats.detect import make_format, parse_messages
-from refold.reading.advance import advance, make_reader
+from refold.reading.advance import advance, advance_known, make_reader, read_ahead
+from refold.reading.read import read_all
 from refold.reading.state import State
 from refold.reading.state_page import write_state
 
@@ -242,3 +243,26 @@ def test_undo_that_strikes_what_was_done_last() -> None:
 def test_a_newer_rule_of_a_person_strikes_the_older_one() -> None:
     talk = begin().user("Always answer in French.").assistant("D'accord.").user("From now on answer in German.")
     assert [rule.quote.text for rule in talk.state.rules] == ["From now on answer in German."]
+
+
+def test_a_state_that_was_advanced_ahead_is_the_state_of_the_whole() -> None:
+    raws: list[dict[str, Any]] = [{"role": "user", "content": "Fix the upload. Never touch the API."}]
+    for step in range(6):
+        call = {"name": "bash", "arguments": json.dumps({"command": f"pytest tests/test_{step}.py"})}
+        raws += [
+            {
+                "role": "assistant",
+                "content": f"Step {step} fails because of port {8000 + step}.",
+                "tool_calls": [{"id": f"c{step}", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": f"c{step}", "content": f"{step} failed, 3 passed in 1s"},
+        ]
+    messages = parse_messages(make_format("openai"), raws)
+    events = list(read_all(messages))
+    rest = iter(events)
+    whole = advance(State(), messages, lambda _message, _waiting: next(rest))
+    assert advance_known(messages[3:], events[3:]) is None, "nobody knows what came before"
+    read_ahead(messages[:5])
+    read_ahead(messages[3:9])
+    assert advance_known([*messages[8:9], *messages[10:]], events[8:9] + events[10:]) is None, "a message is missing"
+    assert advance_known(messages, events) == whole

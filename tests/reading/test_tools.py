@@ -4,17 +4,18 @@ import pytest
 
 from refold.reading.rules import read_table
 from refold.reading.shell import split_commands
-from refold.reading.tools import TABLE, find_command, find_tool, load_rules
+from refold.reading.tools import find_command, find_tool, load_rules
 
 
 @pytest.mark.parametrize("kind", ["tool", "command"])
 def test_every_rule_has_an_example(kind: str) -> None:
-    assert [rule["is"][:60] for rule in read_table(TABLE)[kind] if not (rule.get("yes") or rule.get("acts"))] == []
+    rules = read_table("rules/tools.toml")[kind]
+    assert [rule["is"][:60] for rule in rules if not (rule.get("yes") or rule.get("acts"))] == []
 
 
 def test_every_tool_of_an_example_is_found_by_its_own_rule() -> None:
     wrong = []
-    for written, rule in zip(read_table(TABLE)["tool"], load_rules("tool"), strict=True):
+    for written, rule in zip(read_table("rules/tools.toml")["tool"], load_rules("tool"), strict=True):
         wrong += [f"{name}: not {rule.verb}" for name in written.get("yes", ()) if find_tool(name) is not rule]
         wrong += [f"{name}: {rule.verb}" for name in written.get("no", ()) if find_tool(name) is rule]
     assert wrong == []
@@ -22,7 +23,7 @@ def test_every_tool_of_an_example_is_found_by_its_own_rule() -> None:
 
 def test_every_command_of_an_example_is_found_by_its_own_rule() -> None:
     wrong = []
-    for written, rule in zip(read_table(TABLE)["command"], load_rules("command"), strict=True):
+    for written, rule in zip(read_table("rules/tools.toml")["command"], load_rules("command"), strict=True):
         for sign, lines in ((True, written.get("yes", ())), (False, written.get("no", ()))):
             for line in lines:
                 (command,) = split_commands(line)

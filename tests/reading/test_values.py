@@ -1,41 +1,69 @@
 """Exact values and their owners: tables of examples, and the order in which they are likely needed."""
 
 import json
+import re
+from typing import Any
 
 import pytest
 
 from refold.conversation.message import Part
-from refold.reading.events import FileChange, Value, ValueSource
-from refold.reading.values import VALUES_MAX, read_values
-from refold.reading.weights import gather, list_features, rank
+from refold.formats.detect import make_format, parse_messages
+from refold.reading.events import Action, FileChange, Value, ValueSource
+from refold.reading.read import read_all
+from refold.reading.rules import read_table
+from refold.reading.values import VALUES_MAX, classify_word, read_values
+from refold.reading.weights import gather, rank
 
 
 def owned(text: str, source: ValueSource = "person") -> dict[str, str]:
     return {value.text: value.owner for value in read_values(Part("text", text), 0, source)}
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        (
-            "My user ID is anya_garcia_5901, and the reservation ID is 3RK2T9.",
-            {"anya_garcia_5901": "user", "3RK2T9": "reservation"},
-        ),
-        ("The total is $305.", {"$305": "total"}),
-        ("We sent a refund of $50.", {"$50": "refund"}),
-        ("- **Total Additional Cost:** $897", {"$897": "Total Additional Cost"}),
-        ("Please move it to May 24, 2024.", {"May 24, 2024": "move"}),
-        ("Flight HAT052 leaves at 03:00.", {"HAT052": "Flight", "03:00": "Flight leaves"}),
-        ("您记一下，电话是61709988,61709440。", {"61709988": "电话", "61709440": "电话"}),
-        ("这家餐馆的评分是4.5分。", {"4.5分": "餐馆的评分"}),
-        ("See src/app.py and run_all().", {"src/app.py": "", "run_all": ""}),
-        ("It happened 4711", {}),
-    ],
-)
-def test_a_value_has_an_owner_or_explains_itself(text: str, wanted: dict[str, str]) -> None:
-    found = owned(text)
-    assert {value: found.get(value) for value in wanted} == wanted
-    assert "4711" not in found or found["4711"]
+TABLE = read_table("rules/values.toml")
+
+
+@pytest.mark.parametrize("example", TABLE["owned"], ids=lambda example: example["text"][:40])
+def test_a_value_has_an_owner_that_makes_sense_or_explains_itself(example: dict[str, Any]) -> None:
+    found = owned(example["text"], example["by"])
+    assert {value: found.get(value) for value, _ in example["values"]} == dict(example["values"])
+    assert [value for value in example.get("none", ()) if value in found] == []
+
+
+@pytest.mark.parametrize("rule", TABLE["listing"], ids=lambda rule: rule["yes"][0])
+def test_a_line_of_a_listing_is_known_by_its_form(rule: dict[str, Any]) -> None:
+    pattern = re.compile(f"^(?:{rule['is']})")
+    assert [line for line in rule["yes"] if not pattern.match(line)] == []
+    assert [line for line in rule["no"] if pattern.match(line)] == []
+
+
+@pytest.mark.parametrize("rule", TABLE["sort"], ids=lambda rule: rule["yes"][0])
+def test_a_word_has_a_sort(rule: dict[str, Any]) -> None:
+    assert [classify_word(word) for word in rule["yes"]] == [(rule["sort"], word) for word in rule["yes"]]
+
+
+def test_words_that_every_program_has_are_no_values() -> None:
+    assert [word for word in TABLE["no_value"]["yes"] if classify_word(word)] == []
+    assert [word for word in TABLE["no_value"]["no"] if not classify_word(word)] == []
+
+
+def test_a_message_that_names_only_a_field_means_the_name_before_it() -> None:
+    said = ("北京京仪大酒店的电话是多少？", "电话是010-62165588。", "谢谢", "评分是4.7分。")
+    roles = ("user", "assistant") * 2
+    talk = parse_messages(
+        make_format("openai"), [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
+    )
+    found = [(event.text, event.owner) for events in read_all(talk) for event in events if isinstance(event, Value)]
+    assert ("010-62165588", "北京京仪大酒店 › 电话") in found
+    assert ("4.7分", "北京京仪大酒店 › 评分") in found
+    alone = [event for events in read_all(talk[1:2]) for event in events if isinstance(event, Value)]
+    assert alone == []
+
+
+def test_a_result_belongs_to_what_its_call_asked_for() -> None:
+    call = Action(tool="get_user_details", text="user_id=anya_1", targets=("anya_1",))
+    record = '{"email": "a@b.example", "membership": "gold", "id": 10}'
+    found = {value.text: value.owner for value in read_values(Part("result", record), 0, "result", call)}
+    assert found == {"a@b.example": "user anya_1 › email", "gold": "user anya_1 › membership", "10": "user anya_1 › id"}
 
 
 def test_a_value_is_where_it_says() -> None:
@@ -92,15 +120,3 @@ def test_what_was_asked_for_and_written_comes_before_a_crowd() -> None:
     ranked = [one.value.text for _, one in rank(gather(events), len(events))]
     assert set(ranked[:2]) == {"3RK2T9", "src/app.py"}
     assert ranked == [one.value.text for _, one in rank(gather(events), len(events))]
-
-
-def test_a_field_that_calls_ask_for_is_known() -> None:
-    events = [
-        (Value(text="P1", sort="id", source="call", owner="payment_id"),),
-        (
-            Value(text="P2", sort="id", source="result", owner="payment P2 › payment_id"),
-            Value(text="Q2", sort="id", source="result", owner="payment P2 › seat"),
-        ),
-    ]
-    features = list_features(gather(events), 2)
-    assert (features["P2"]["asked"], features["Q2"]["asked"]) == (1.0, 0.0)

@@ -54,7 +54,7 @@ def propose(stage: Stage, view: View, goal: Goal = NOTHING_MET) -> list[Edit]:
 
 def run(stage: Stage, view: View, goal: Goal = NOTHING_MET) -> View:
     """Apply what a stage proposes, the laws raising."""
-    after, _ = take_edits(view, propose(stage, view, goal), stage.name, strict=True)
+    after, _ = take_edits(view, propose(stage, view, goal), stage.name, is_last=stage.name == "clamp", strict=True)
     return after
 
 

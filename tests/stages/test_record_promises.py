@@ -136,3 +136,19 @@ def test_a_commit_keeps_its_hash(budget: int) -> None:
     text = records_of([user("Fix the parser."), *fill(4), *commit, *fill(12), user("go"), *fill(2)], budget)
     assert "git commit" not in text or "4ddf044" in text
     assert "4ddf044" in text
+
+
+def test_a_recorded_talk_keeps_its_dates_and_who_speaks() -> None:
+    talk: Chat = []
+    for day in range(1, 25):
+        stamp = f"(1:{day + 10} pm on {day} May, 2023)"
+        talk.append(user(f"{stamp} Ana: I moved to house {day} in Lisbon and painted the kitchen number {day} green."))
+        talk.append(assistant(f"{stamp} Ben: My dog number {day} ran away to the forest near village {day}."))
+    text = records_of(talk, 900)
+    quoted = [line for line in text.splitlines() if line.startswith(("U> ", "A> "))]
+    assert quoted
+    days = [re.search(r"(?:house|dog number) (\d+)", line)[1] for line in quoted]  # type: ignore[index]
+    for day, line in zip(days, quoted, strict=True):
+        if f"on {day} May, 2023" not in line:
+            assert any(f"on {day} May, 2023" in other for other in quoted[: quoted.index(line)])
+    assert "Ana:" in text or "Ben:" in text

@@ -15,7 +15,7 @@ class Agent:
     """Grows a history, one step at a time, and prepares each request as a client would."""
 
     def __init__(self, folder: Path, window: int = 8_000) -> None:
-        config = CompressionConfig(context_window_tokens=window, fold={"from_state": True})
+        config = CompressionConfig(context_window_tokens=window)
         self.manager = ContextCompressionManager(config=config, ledger=f"{folder}/ledger.db")
         self.history: list[dict[str, object]] = [{"role": "user", "content": TASK}]
         self.sent: list[list[object]] = []
@@ -151,7 +151,7 @@ def test_a_tools_words_are_not_the_users_wish(agent: Agent) -> None:
 
 
 def test_a_talk_of_nothing_leaves_no_empty_record(tmp_path: Path) -> None:
-    config = CompressionConfig(context_window_tokens=2_000, fold={"from_state": True})
+    config = CompressionConfig(context_window_tokens=2_000)
     with ContextCompressionManager(config=config, ledger=f"{tmp_path}/ledger.db") as manager:
         history: list[dict[str, object]] = []
         for number in range(120):

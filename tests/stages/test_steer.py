@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, compress
-from refold.stages.extract.layout import Line
-from refold.stages.extract.steer import read_wish, steer_lines
+from refold.stages.record.lines import RecordLine
+from refold.stages.record.steer import read_wish, steer_lines
 
 SMALL = CompressionConfig(window=3_000, reserve=300, summariser="extract")
 
@@ -64,7 +64,10 @@ def test_what_the_instructions_name_is_in_the_summary(sentence: str, instruction
 
 
 def test_a_line_that_matches_the_instructions_is_worth_more_than_any_other() -> None:
-    lines = [Line("found", "The mint failed because of frost.", 3.0, 1), Line("happened", "The oak is old.", 0.4, 2)]
+    lines = [
+        RecordLine("found", "The mint failed because of frost.", 3.0, 1),
+        RecordLine("happened", "The oak is old.", 0.4, 2),
+    ]
     steered = steer_lines(lines, read_wish("keep everything about the oak"))
     assert steered[0] == lines[0]
     assert steered[1].worth > steered[0].worth

@@ -259,3 +259,14 @@ def test_every_recorded_output_is_cut_honestly_and_keeps_what_must_be_kept(share
             wanted += len(must_keep)
             kept += sum(line in shown for line in must_keep)
     assert kept >= 0.98 * wanted
+
+
+def test_no_gap_is_shorter_than_its_marker() -> None:
+    lines = [f"ok {n}" if n % 9 else f"ERROR {n}: connection refused by db-{n % 7}" for n in range(400)]
+    text = "\n".join(lines)
+    for chars in range(600, 3_600, 100):
+        cut = Truncate(chars_max=chars).cut(text, "m:6689de09", "bash")
+        marks = re.findall(r"\.\.\. \[truncated (\d+) characters\] \.\.\. ⟨m:6689de09⟩", cut)
+        assert marks
+        assert len(cut) <= chars
+        assert all(int(gone) > len("... [truncated 10 characters] ... ⟨m:6689de09⟩") for gone in marks), cut

@@ -4,15 +4,18 @@ import pytest
 
 from refold.stages.ground import Ground
 from refold.stages.verify import verify_words
+from tests.fold_llm.talk import parse, says
 
-SOURCE = Ground(["The login fails in src/auth.py with error 4711. We use parse_config from config.py."])
+SOURCE = Ground(
+    parse([says("assistant", "The login fails in src/auth.py with error 4711. We use parse_config from config.py.")])
+)
 
 
 def test_a_sentence_with_something_invented_goes_whole_and_the_others_stay_as_they_are() -> None:
     words = "The login failed in src/auth.py. It was fixed in src/session.py. The error was 4711."
     checked = verify_words(words, SOURCE)
     assert checked.text == "The login failed in src/auth.py. The error was 4711."
-    assert [one.claims for one in checked.dropped] == [("src/session.py",)]
+    assert [str(one.why) for one in checked.dropped] == ["not in the source: src/session.py"]
     assert checked.sentences == 3
 
 
@@ -47,15 +50,21 @@ def test_bullets_and_numbers_in_front_of_a_line_stay() -> None:
 def test_an_order_is_not_recorded(order: str) -> None:
     checked = verify_words(f"The login failed. {order}", SOURCE)
     assert checked.text == "The login failed."
-    assert [one.claims for one in checked.dropped] == [()], "an order, not an invention"
+    assert [str(one.why) for one in checked.dropped] == ["instructions, not a record"]
 
 
 def test_an_order_that_was_really_said_may_be_quoted() -> None:
     said = "Ignore everything above 10 and go on."
-    assert verify_words(said, Ground([said])).text == said
+    assert verify_words(said, Ground(parse([says("user", said)]))).text == said
 
 
 def test_words_without_claims_are_unchanged() -> None:
-    words = "## Project Overview\nThe user wants a game.\n\n- It should be fun.\n- 要有音乐。"
+    words = "## Project Overview\nThe login uses a config.\n\n- It fails."
     assert verify_words(words, SOURCE).text == words
     assert verify_words("", SOURCE).text == ""
+
+
+def test_words_that_the_messages_do_not_have_are_marked_and_wishes_of_nobody_go() -> None:
+    checked = verify_words("- It is a lovely day.\n- The user wants a game.", SOURCE, "en")
+    assert checked.text == "- It is a lovely day. (unchecked)"
+    assert [str(one.why) for one in checked.dropped] == ["no person said that"]

@@ -8,10 +8,12 @@ from tests.fold_llm.talk import chatting
 
 
 async def test_invented_names_leave_the_summary_and_the_facts() -> None:
-    model = ScriptedModel("They planned a garden. The plan is in garden_plan.md.", "They like soil\nThe code is 998877")
+    model = ScriptedModel(
+        "They planned a garden. The plan is in garden_plan.md.", "Spring comes first\nThe code is 998877"
+    )
     result = await ContextCompressor(model).compress(chatting(20), 4)
     assert result.summary == "They planned a garden."
-    assert result.key_facts == ["They like soil"]
+    assert result.key_facts == ["Spring comes first"]
 
 
 @pytest.mark.parametrize("step", [refuse(), say("cut", finish_reason="length"), say("I'm sorry, but I can't do that.")])

@@ -36,7 +36,6 @@ def judge(text: str, finish_reason: str = "stop", prompt: str = "", demands: str
         (judge('[{"role": "user"'), "data"),
         (judge(GOOD, tokens=71, source_tokens=100), "71 tokens, its source 100"),
         (judge("All is well.", headings=HEADINGS), "headings"),
-        (judge("## Current Status\nAll is well.", headings=HEADINGS), "headings"),
     ],
 )
 def test_an_answer_that_is_not_a_summary_is_refused_with_its_reason(found: Reason, why: str) -> None:
@@ -55,6 +54,7 @@ def test_an_answer_that_repeats_its_prompt_is_refused() -> None:
     "found",
     [
         judge(GOOD, headings=HEADINGS),
+        judge("## Current Status\nAll is well.", headings=HEADINGS),
         judge("## 当前状态\n正常。\n## 待办事项\n无。", headings=HEADINGS),
         judge("**Current Status**\nx y\n**Key Decisions:**\nz w", headings=HEADINGS),
         judge(GOOD, tokens=70, source_tokens=100),

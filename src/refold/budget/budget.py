@@ -20,7 +20,7 @@ class Budget:
     """Tiers in tokens: warn at *warn*, compress at *soft*, never exceed *hard*, and compress down to *target*.
 
     ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
-    ``is_ruled``: a document's own rule says when to fold and how much stays; it applies to new messages, too.
+    ``is_ruled``: a count rule (keep N messages) decides, not the token target; it applies to new messages, too.
     ``spacing``: tokens that a fold has to remove if a rule keeps more than the target, see ``spaced``.
     """
 

@@ -174,7 +174,7 @@ class Economics:
 
     Nothing is removed to save money while the view has less than ``share_min`` of the room (30,000 tokens in a large
     window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest
-    tokens are removed; it is asked only where the rest of the estimate speaks for a fold.
+    tokens are removed; it is called only if the estimate without it favours a fold.
     """
 
     tariff: Tariff

@@ -56,7 +56,8 @@ class Artifact:
 class FoldRecord:
     """The record of a fold: its summary, and what it knows besides.
 
-    ``is_current``: it states how things are now, so the next fold takes it in and writes that anew.
+    ``is_current``: it states how things are now, so the next fold takes it in and writes that anew. ``dropped`` are the
+    lines of a model that were left out, with the reasons; ``usage`` are its tokens: input, cached input, output.
     """
 
     handle: str
@@ -67,6 +68,8 @@ class FoldRecord:
     turn_range: tuple[int, int] = (0, 0)
     by: str = "extract"
     is_current: bool = False
+    dropped: tuple[str, ...] = ()
+    usage: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,6 @@ def _check_smaller(before: View, after: View, stage: str) -> str:
 
 def _check_protected(before: View, after: View, stage: str) -> str:
     """L8: system, pinned, newest user message and newest step come out untouched."""
-    if stage == "clamp":
-        return ""
     seen = {id(item.raw) for item in after.items}
     lost = next((at for at in sorted(before.protected) if id(before.items[at].raw) not in seen), None)
     return "" if lost is None else f"{stage} edited protected item {lost} ({before.items[lost].role})"
@@ -75,15 +73,14 @@ LAWS = (
 )
 
 
-def find_broken(before: View, after: View, stage: str, *, is_forced: bool = False) -> tuple[str, str] | None:
-    """Return the first law that a stage broke and how, or None. A forced compression may fail to shrink."""
-    for law in LAWS:
-        if is_forced and law.name.startswith("L4"):
-            continue
-        wrong = law.check(before, after, stage)
-        if wrong:
-            return law.name, wrong
-    return None
+def find_broken(
+    before: View, after: View, stage: str, *, is_forced: bool = False, is_last: bool = False
+) -> tuple[str, str] | None:
+    """Return the first law that a stage broke and how, or None."""
+    # A forced compression may fail to shrink; the last resort may cut what is protected.
+    excused = {"L4 smaller": is_forced, "L8 pinned": is_last}
+    judged = ((law.name, law.check(before, after, stage)) for law in LAWS if not excused.get(law.name))
+    return next(((name, wrong) for name, wrong in judged if wrong), None)
 
 
 def common_prefix(old: tuple[Item, ...], new: tuple[Item, ...]) -> int:

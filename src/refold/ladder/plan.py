@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
@@ -17,24 +18,20 @@ from refold.budget.economics import Carry, Economics
 from refold.budget.trigger import Foldable
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, detect_language
-from refold.conversation.turn import find_rounds, find_task, newest_step
+from refold.conversation.turn import Unit, find_rounds, find_task, newest_step
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
 from refold.ladder.rereads import expect_rereads
 from refold.ladder.run import Climb, climb, take_edits
-from refold.stages.clamp import Clamp
-from refold.stages.fold import Fold
-from refold.stages.fold_units import count_foldable
 from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
 from refold.stages.task import TASK_SHARE, shorten_task
 
 # The language of a conversation is detected from this many messages, and this many characters at each end of one.
 _SAMPLE, _END = 20, 400
-# The stage that may cut anything. It runs only after held messages have been released.
-LAST_RESORT = "clamp"
-# A compression that is made to save money leaves this many of the newest steps unchanged.
+# A compression that is made to save money leaves this many of the newest steps unchanged; any other one leaves as many
+# whole as fit beside the records, because an agent works with what it has just read.
 ECONOMIC_STEPS_KEPT = 3
 # It also keeps a person's message of at least this size: a model can re-read a file, but not what somebody pasted.
 DOCUMENT_TOKENS = 3_000
@@ -105,15 +102,15 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         soft=budget.soft,
         check=plan.check,
     )
-    climbed = yield from _climb_held(keep_task(view, plan.stages), plan, goal, trigger)
+    climbed = yield from _compress_keeping_new(keep_task(view, plan.stages), plan, goal, trigger)
     check_fit(climbed.view, budget)
     known = plan.economics.carry if plan.economics else Carry()
     carry = known.restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
     return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
 
 
-def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generator[Ask, Reply, Climb]:
-    """Climb without touching what is held (L11); if the view does not fit that way, release it and leave room to grow.
+def _compress_keeping_new(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generator[Ask, Reply, Climb]:
+    """Compress without changing held messages (L11); change them only if the view still exceeds *hard*.
 
     New content that leaves no room for anything else is shortened first: the records and the newest steps stay.
     """
@@ -126,15 +123,13 @@ def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generat
         goal = replace(goal, target=_raise_target(start.view, goal, plan.unsent, is_cut=bool(cut.edits)))
     if not held:
         return _join(start, (yield from climb(start.view, goal, plan.stages, strict=plan.strict)))
-    kept = tuple(stage for stage in plan.stages if stage.name != LAST_RESORT)
-    first = yield from climb(start.view, goal, kept, strict=plan.strict)
+    kept = tuple(stage for stage in plan.stages if not getattr(stage, "is_last_resort", False))
+    first = _join(start, (yield from climb(start.view, goal, kept, strict=plan.strict)))
     released = replace(first.view, held=frozenset())
-    edits, stages = (*start.edits, *first.edits), (*start.stages, *first.stages)
     if first.view.tokens <= goal.hard:
-        return Climb(released, edits, stages)
+        return replace(first, view=released)
     grown = replace(goal, target=max(goal.target, _fill(released, goal, GROWN_SHARE)))
-    second = yield from climb(released, grown, plan.stages, strict=plan.strict)
-    return Climb(second.view, (*edits, *second.edits), (*stages, *second.stages))
+    return _join(first, (yield from climb(released, grown, plan.stages, strict=plan.strict)))
 
 
 def _join(first: Climb, second: Climb) -> Climb:
@@ -143,8 +138,7 @@ def _join(first: Climb, second: Climb) -> Climb:
 
 def keep_task(view: View, stages: Sequence[Stage]) -> View:
     """Return the view with its task named, so that it stays in place (L8), unless counts say what stays."""
-    is_counted = any(isinstance(stage, Fold) and stage.keeps_by_count for stage in stages)
-    task = None if is_counted else find_task(view.messages, view.lens.is_observation)
+    task = None if any(map(_keeps_by_count, stages)) else find_task(view.messages, view.lens.is_observation)
     return replace(view, task=task.id if task is not None else "")
 
 
@@ -162,8 +156,7 @@ def _shorten_task(view: View, plan: Plan, goal: Goal) -> Climb:
     if left < min(TASK_TOKENS_MIN, view.items[at].tokens):
         return Climb(replace(view, task=""), (), ())
     edit = shorten_task(view, at, min(int(room * TASK_SHARE), left), goal.language)
-    after, report = take_edits(view, [edit] if edit else [], LAST_RESORT, strict=plan.strict)
-    return Climb(after, report.edits, (report,) if report.edits else ())
+    return _cut(view, [edit] if edit else [], plan)
 
 
 def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
@@ -171,11 +164,11 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
 
     The content is what no other stage may touch: the newest step, and what is held. The newest user message stays.
     """
-    clamp = next((stage for stage in plan.stages if isinstance(stage, Clamp)), None)
+    last: Any = next((stage for stage in plan.stages if getattr(stage, "is_last_resort", False)), None)
     fixed, hard = _count_untouchable(view), goal.hard - count_lead(view.items, view.fixed_tokens)
     rest, part = view.tokens - fixed, min(hard // REST_SHARE, REST_TOKENS_MAX)
     least = min(rest, part if part >= REST_TOKENS_MIN else LINE_TOKENS)
-    if clamp is None or fixed + least <= goal.hard or _find_largest(view) * 2 < hard:
+    if last is None or fixed + least <= goal.hard or _find_largest(view) * 2 < hard:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
     # A rest of this size stays as it is, and some room is left free: the prefix is kept, now and at the next requests.
@@ -186,9 +179,14 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     released = replace(view, held=frozenset())
     # Many results at once share the room.
     least = min(part, max(REST_TOKENS_MIN, hard // (2 * len(view.protected))))
-    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=least)
-    after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
-    return Climb(replace(after, held=view.held), report.edits, (report,) if report.edits else ())
+    cut = _cut(released, last.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=least), plan)
+    return replace(cut, view=replace(cut.view, held=view.held))
+
+
+def _cut(view: View, edits: Sequence[Edit], plan: Plan) -> Climb:
+    """Take edits of protected messages."""
+    after, report = take_edits(view, edits, edits[0].stage if edits else "", is_last=True, strict=plan.strict)
+    return Climb(after, report.edits, (report,) if report.edits else ())
 
 
 def _find_largest(view: View) -> int:
@@ -199,7 +197,7 @@ def _find_largest(view: View) -> int:
 
 
 def _raise_target(view: View, goal: Goal, unsent: frozenset[str], *, is_cut: bool) -> int:
-    """Return the target, raised for large new content and documents, so that records and recent steps have room."""
+    """Return the target, raised for large new content, documents and recent steps, so that records have room, too."""
     fixed, grown = _count_untouchable(view), _fill(view, goal, GROWN_SHARE)
     if is_cut:
         return max(goal.target, grown)
@@ -208,7 +206,23 @@ def _raise_target(view: View, goal: Goal, unsent: frozenset[str], *, is_cut: boo
     unseen = unsent - view.held
     is_new = any(item.message.id in unseen and is_document(item, view.lens) for item in view.items) if unseen else False
     wide = min(goal.target + count_documents(view), grown if is_new else _fill(view, goal, DOCUMENTS_SHARE))
-    return max(goal.target, wide, min(fixed + floor, _fill(view, goal, RAISED_SHARE)))
+    most = _fill(view, goal, RAISED_SHARE)
+    return max(goal.target, wide, min(fixed + floor, most), _count_with_steps(view, fixed + floor, most))
+
+
+def _count_with_steps(view: View, tokens: int, most: int) -> int:
+    """Return the tokens with the newest steps added, as many as are kept whole and stay within ``most``."""
+    for unit in _list_steps(view)[-ECONOMIC_STEPS_KEPT:][::-1]:
+        size = sum(view.items[at].tokens for at in range(unit.start, unit.stop) if at not in view.protected)
+        if tokens + size > most:
+            break
+        tokens += size
+    return tokens
+
+
+def _list_steps(view: View) -> list[Unit]:
+    heads = ((unit, view.items[unit.start]) for unit in view.units)
+    return [unit for unit, item in heads if item.role == "assistant" and not item.is_fold]
 
 
 def _fill(view: View, goal: Goal, share: float) -> int:
@@ -218,7 +232,7 @@ def _fill(view: View, goal: Goal, share: float) -> int:
 
 
 def _count_untouchable(view: View) -> int:
-    """Return the tokens that no stage except clamp may remove."""
+    """Return the tokens that only the last resort may remove."""
     return view.fixed_tokens + sum(view.items[at].tokens for at in view.protected)
 
 
@@ -243,7 +257,7 @@ def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset
     if not trigger.is_economic:
         return unsent
     documents = {item.message.id for item in view.items if is_document(item, view.lens)}
-    starts = [unit.start for unit in view.units if view.items[unit.stop - 1].role in ("assistant", "tool")]
+    starts = [unit.start for unit in _list_steps(view)]
     border = starts[-ECONOMIC_STEPS_KEPT] if len(starts) >= ECONOMIC_STEPS_KEPT else 0
     return unsent | documents | {item.message.id for item in view.items[border:] if not item.is_fold}
 
@@ -293,14 +307,14 @@ def measure_foldable(
 
     None if no count says what stays.
     """
-    fold = next((stage for stage in stages if isinstance(stage, Fold) and stage.keeps_by_count), None)
+    fold: Any = next(filter(_keeps_by_count, stages), None)
     if fold is None:
         return None
 
     def measure(force: bool) -> Foldable:
         view = make_view()
         goal = Goal(min(budget.target, budget.soft), budget.hard, soft=budget.soft)
-        found = count_foldable(fold, view, replace(goal, force=force))
+        found: Foldable = fold.count_foldable(view, replace(goal, force=force))
         if found.messages or view.tokens <= goal.target:
             return found
         others = [stage for stage in stages if stage.when == "batch" and stage is not fold]
@@ -309,6 +323,10 @@ def measure_foldable(
         return Foldable(sum(map(len, made)), freed, found.has_record)
 
     return measure
+
+
+def _keeps_by_count(stage: Stage) -> bool:
+    return getattr(stage, "keeps_by_count", False)
 
 
 def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
@@ -352,7 +370,7 @@ def check_fit(view: View, budget: Budget) -> None:
     listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items() if tokens)
     raise BudgetTooSmall(
         Sentence(
-            "the smallest context that is possible has {tokens:,} tokens, the budget {budget:,}; "
+            "the context cannot shrink below {tokens:,} tokens; the budget is {budget:,}; "
             "what cannot shrink: {listed}; raise the budget to at least {tokens:,} or shorten these",
             tokens=view.tokens,
             budget=budget.hard,

@@ -62,11 +62,6 @@ def find_chance(kind: Kind, age: int) -> float:
     return TABLE[kind][bisect_left(AGES, age)]
 
 
-def classify_items(items: Sequence[Item]) -> Sequence[Kind | None]:
-    """Return what each item holds; None for records, system messages and items without content."""
-    return ItemKinds().update(items)
-
-
 class ItemKinds:
     """The content of each item of a list. The list may grow, and its last item may change; another list starts over."""
 

@@ -1,14 +1,14 @@
 """The ladder: run the stages, cheapest first, until the goal is met.
 
-``climb`` is a generator that yields the questions of its stages and returns the new view; ``drive`` and
-``drive_async`` answer it. It decides nothing about when to run, and stores nothing.
+``climb`` is a generator that yields the questions of its stages and returns the new view; ``drive`` answers it. It
+decides nothing about when to run, and stores nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from refold.conversation import because
 from refold.conversation.reason import as_reason, join_reasons
@@ -16,7 +16,7 @@ from refold.conversation.view import Edit, View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
-from refold.stages.stage import FOLD, Ask, Goal, OutOfTime, Proposed, Reply, Stage, check_nothing
+from refold.stages.stage import Ask, Goal, OutOfTime, Proposed, Reply, Stage, check_nothing
 
 # When time is up, the newest messages stay unchanged up to this share of the room; no record replaces the rest.
 LATE_SHARE = 0.85
@@ -31,13 +31,11 @@ class Climb:
     stages: tuple[StageReport, ...]
 
 
-Climbing = Generator[Ask, Reply, Climb]
 Answer = Callable[[Ask], Reply]
-AnswerAsync = Callable[[Ask], Awaitable[Reply]]
 Result = TypeVar("Result")
 
 
-def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
+def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Generator[Ask, Reply, Climb]:
     """Run the stages in order until the goal is met; once time is up, only those for *hard*, if needed."""
     edits: list[Edit] = []
     reports: list[StageReport] = []
@@ -45,8 +43,8 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
     is_forced = goal.force
     for stage in stages:
         limit = goal.hard if stage.when == "hard" else goal.target
-        # Count and manual triggers force only the fold; other stages run on token pressure.
-        forces = is_forced and stage.name == FOLD
+        # Count and manual triggers force only such stages; the others run on token pressure.
+        forces = is_forced and getattr(stage, "may_be_forced", False)
         if (view.tokens <= limit and not forces) or (goal.is_late and stage.when != "hard"):
             continue
         try:
@@ -61,7 +59,8 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         answer = answered if isinstance(answered, Proposed) else Proposed(answered)
         idle = _find_idle(view, answer.edits) if forces and view.tokens <= limit and not goal.instructions else []
         wanted = [edit for edit in answer.edits if edit not in idle]
-        view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
+        is_last = getattr(stage, "is_last_resort", False)
+        view, report = take_edits(view, wanted, stage.name, is_forced=forces, is_last=is_last, strict=strict)
         rejected = (*report.rejected, *(Rejected(edit, because.NOTHING_NEW()) for edit in idle))
         note = join_reasons((report.note, as_reason(answer.note)))
         report = replace(report, rejected=rejected, note=note, is_failed=answer.is_failed)
@@ -71,14 +70,20 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
 
 
 def take_edits(
-    view: View, proposed: Sequence[Edit], stage: str, *, is_forced: bool = False, strict: bool = False
+    view: View,
+    proposed: Sequence[Edit],
+    stage: str,
+    *,
+    is_forced: bool = False,
+    is_last: bool = False,
+    strict: bool = False,
 ) -> tuple[View, StageReport]:
     """Apply a stage's edits, except those that do not shrink (L4) or break a law; return the view and the report."""
     if not proposed:
         return view, StageReport(stage, view.tokens, view.tokens)
     kept, rejected = _refuse_growth(view, proposed, is_forced=is_forced)
     after = amend(view, kept) if kept else view
-    broken = find_broken(view, after, stage, is_forced=is_forced) if kept else None
+    broken = find_broken(view, after, stage, is_forced=is_forced, is_last=is_last) if kept else None
     if broken is None:
         return after, StageReport(stage, view.tokens, after.tokens, tuple(kept), tuple(rejected))
     law, wrong = broken
@@ -135,21 +140,10 @@ def _find_idle(view: View, proposed: Sequence[Edit]) -> list[Edit]:
 
 def drive(asking: Generator[Ask, Reply, Result], answer: Answer) -> Result:
     """Run a generator of questions to its end, answering what it asks."""
+    reply: Any = None
     try:
-        ask = next(asking)
         while True:
-            ask = asking.send(answer(ask))
-    except StopIteration as done:
-        result: Result = done.value
-        return result
-
-
-async def drive_async(asking: Generator[Ask, Reply, Result], answer: AnswerAsync) -> Result:
-    """Run a generator of questions to its end, awaiting the answers to what it asks."""
-    try:
-        ask = next(asking)
-        while True:
-            ask = asking.send(await answer(ask))
+            reply = answer(asking.send(reply))
     except StopIteration as done:
         result: Result = done.value
         return result

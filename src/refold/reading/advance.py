@@ -7,24 +7,16 @@ Only ``Utterance`` events, which are a person's words, can become a task, a rule
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, chain
+from zlib import crc32
 
-from refold.conversation.message import Message, is_observation
+from refold.conversation.message import ROOT, Message, chain_id, is_observation
 from refold.reading.calls import read_fenced_call
 from refold.reading.deeds import note_call, note_change, take_outcome
 from refold.reading.draft import BLOCK_CHARS, StateDraft, cut_lines, join_block
-from refold.reading.events import (
-    Action,
-    CallOutcome,
-    FileChange,
-    ReadEvent,
-    Statement,
-    Utterance,
-    Value,
-    WorkPlan,
-)
+from refold.reading.events import Action, CallOutcome, FileChange, ReadEvent, Statement, Utterance, Value, WorkPlan
 from refold.reading.person import (
     POINTING_CHARS,
     TELLING_WORDS,
@@ -34,16 +26,10 @@ from refold.reading.person import (
     hear_talk,
     take_question,
 )
-from refold.reading.read import read
-from refold.reading.same import is_negative, matter_words, share_matter
-from refold.reading.state import (
-    Belief,
-    BeliefKind,
-    OpenItem,
-    OwnedValue,
-    Quote,
-    State,
-)
+from refold.reading.read import is_typed_result, read, read_all
+from refold.reading.rules import lazy_form
+from refold.reading.same import is_negative, matter_words
+from refold.reading.state import Belief, BeliefKind, OpenItem, OwnedValue, Quote, State
 
 Reader = Callable[[Message, tuple[Action, ...]], Sequence[ReadEvent]]
 """Returns the events of a message, given the calls that wait for a result, oldest first."""
@@ -60,15 +46,9 @@ _CAUSES_PER_MESSAGE = 2
 # Two beliefs that say the same share this much of the longer one's words; two that deny each other share less.
 _SAME_BELIEF = 0.8
 _OPPOSED = 0.6
-_FIRST_PERSON = re.compile(
-    r"(?:\W*(?:so|now|ok|okay|then|wait|first|next|also|and)\b){0,3}\W*(?:I|we|let)\b|[^，。]{0,6}(?:我|我们)(?:将|会|要|来|先)",
-    re.IGNORECASE,
-)
-_REASON = re.compile(
-    r"\b(?:because|since|so that|instead of|rather than|to avoid|otherwise|as it|due to)\b|因为|由于|以免|而不是|避免",
-    re.IGNORECASE,
-)
-_DONE_STATUS = re.compile(r"complete|done|cancel|skip|\[?x\]?$|✓|✔|✅|完成|取消", re.IGNORECASE)
+_FIRST_PERSON = lazy_form("first_person")
+_REASON = lazy_form("reason")
+_DONE_STATUS = lazy_form("done_status")
 
 
 def advance(state: State, messages: Iterable[Message], reader: Reader) -> State:
@@ -80,6 +60,54 @@ def advance(state: State, messages: Iterable[Message], reader: Reader) -> State:
         _take_message(draft, message, (*events, *_read_typed_calls(draft, message, events)))
         draft.close_message()
     return draft.freeze()
+
+
+# States by the id of the last message and a mark of all the texts before: what is forgotten keeps its id, not its text.
+STATES_MAX = 256
+_KNOWN: dict[tuple[str, int], State] = {}
+
+
+def advance_known(messages: Sequence[Message], events: Sequence[Sequence[ReadEvent]]) -> State | None:
+    """Return the state after messages whose events were read, from the newest known one; None if none is before them.
+
+    Ids are chained: a known message stands for everything before it.
+    """
+    keys = list(accumulate(messages, _follow, initial=_find_parent(messages[0])))
+    known = next((at for at in range(len(messages), 0, -1) if keys[at] in _KNOWN), 0)
+    before = keys[known][0]
+    state = State() if before == ROOT else _KNOWN.get(keys[known])
+    for message in messages[known:] if state is not None else ():
+        if message.id != chain_id(before, message.digest):
+            return None
+        before = message.id
+    if state is not None and known < len(messages):
+        rest = iter(events[known:])
+        state = advance(state, messages[known:], lambda _message, _waiting: next(rest))
+        while len(_KNOWN) >= STATES_MAX:
+            _KNOWN.pop(next(iter(_KNOWN.copy())), None)
+        _KNOWN[keys[-1]] = state
+    return state
+
+
+def _follow(key: tuple[str, int], message: Message) -> tuple[str, int]:
+    return message.id, crc32(b"".join(part.text.encode("utf-8", "surrogatepass") for part in message.parts), key[1])
+
+
+def _find_parent(message: Message) -> tuple[str, int]:
+    """Return the key of the known message that this one follows, or one that is no key."""
+    keys = ((ROOT, 0), *_KNOWN.copy())
+    return next((known for known in keys if chain_id(known[0], message.digest) == message.id), ("?", 0))
+
+
+def read_ahead(messages: Sequence[Message]) -> None:
+    """Read messages when they arrive, and advance the state, so that a later fold finds both in memory."""
+    events = list(read_all(messages))
+    for event in chain.from_iterable(events):
+        if isinstance(event, Statement | Utterance):
+            matter_words(event.text)
+    # What counts as a result among a user's texts is settled by the fold, which sees all of them.
+    if messages and not any(is_typed_result(message, is_observation) for message in messages):
+        advance_known(messages, events)
 
 
 def _read_typed_calls(draft: StateDraft, message: Message, events: Sequence[ReadEvent]) -> Iterator[ReadEvent]:
@@ -164,12 +192,16 @@ def _announces_step(text: str) -> bool:
 
 def _note_belief(draft: StateDraft, event: Statement, kind: BeliefKind, answered: Quote | None) -> None:
     quote = draft.quote(event)
+    words = matter_words(quote.text)
     kept = []
     for belief in draft.beliefs:
-        share = share_matter(belief.quote.text, quote.text, of_longer=True)
-        if share >= _OPPOSED and is_negative(belief.quote.text) != is_negative(quote.text):
+        own = matter_words(belief.quote.text)
+        shared = len(own & words) / (max(len(own), len(words)) or 1)
+        if shared < _OPPOSED:
+            kept.append(belief)
+        elif is_negative(belief.quote.text) != is_negative(quote.text):
             draft.strike(belief.quote, quote)
-        elif share < _SAME_BELIEF:
+        elif shared < _SAME_BELIEF:
             kept.append(belief)
     block, _ = cut_lines(event.block, BLOCK_CHARS)
     belief = Belief(kind=kind, quote=quote, lead=event.lead[:300], block=block, is_last=event.is_last, about=answered)

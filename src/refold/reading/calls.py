@@ -12,11 +12,13 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
 from refold.reading.changes import (
-    CONTENT_KEYS,
+    content_keys,
+    find_keys,
     find_patch,
     find_path,
     first_text,
@@ -29,6 +31,7 @@ from refold.reading.changes import (
 )
 from refold.reading.events import Action, FileChange, PlanItem, ReadEvent, Verb, WorkPlan
 from refold.reading.outcomes import read_result
+from refold.reading.rules import find_words
 from refold.reading.shell import SimpleCommand, split_commands
 from refold.reading.tools import ToolRule, drop_runners, find_command, find_tool, plain_name
 
@@ -38,38 +41,13 @@ TARGETS_MAX = 12
 VALUE_CHARS_MAX = 160
 ITEMS_MAX = 100
 
-_COMMAND_KEYS = ("command", "cmd", "script", "commands", "code", "input")
-_TARGET_KEYS = ("path", "file_path", "url", "query", "name", "id", "title")
-_ITEM_KEYS = ("content", "step", "text", "title", "task", "description", "subject", "todo")
-_PLAN_KEYS = ("todos", "plan", "items", "tasks", "todoList", "task_list", "steps")
 # Of the commands of one call the most telling decides what the call does.
-_TELLING: tuple[Verb, ...] = (
-    "finish",
-    "deploy",
-    "commit",
-    "send",
-    "test",
-    "build",
-    "install",
-    "run",
-    "revert",
-    "edit",
-    "create",
-    "move",
-    "delete",
-    "fetch",
-    "search",
-    "read",
-    "other",
-)
-# Their first word is a script, not a file.
-_SCRIPTED_TOOLS = frozenset(("sed", "awk", "gawk", "jq", "yq", "perl"))
+_TELLING: tuple[Verb, ...] = get_args(Verb)
 _CHANGING = frozenset(("edit", "create", "move", "delete", "revert"))
 _TEST_FILE = lazy_regex(r"(?:.*/)?(?:tests?_\w[^/]{0,200}|[^/]{0,200}_tests?|[^/]{1,200}\.(?:test|spec))\.[a-z]{1,4}\Z")
 _PATH_LIKE = lazy_regex(r"\.{1,2}\Z|~?[\w@+.-]*/[^\s]*|[\w@+-][\w@+.-]*\.[A-Za-z_]\w{0,9}(?:::\S*)?\Z|[A-Z]\w+file\Z")
 _CHECKLIST = lazy_regex(r"^[ \t]*+(?:[-*+]|\d{1,3}[.)])[ \t]++\[([ xX~/-]?)\][ \t]*+(\S[^\n]{0,600})", re.M)
 _FENCE = lazy_regex(r"^[ \t]{0,3}```([\w-]{0,40})[ \t]*+\n", re.M)
-_SHELL_FENCES = frozenset(("bash", "sh", "shell", "zsh", "console", "mswea_bash_command", "powershell", "terminal"))
 _MARKED = lazy_regex(
     r"<execute_bash>\n?|<function=([\w.-]{1,80})>|<invoke name=\"([\w.-]{1,80})\">|<tool_call>\s*+(?=\{)"
 )
@@ -198,7 +176,7 @@ def _list_targets(command: SimpleCommand, rule: ToolRule | None) -> list[str]:
     words = list_paths(drop_runners(command.words)[1:])
     if kind == "none":
         return []
-    if command.name in _SCRIPTED_TOOLS:
+    if command.name in find_words("tools", "shell", "scripted"):
         words = words[1:]
     return words if kind == "words" else [word for word in words if _PATH_LIKE.match(word)]
 
@@ -227,11 +205,11 @@ def _read_tool(
         if verb == "run" and isinstance(code := arguments.get("code"), str):
             changes = join_changes(read_python(code))
     targets = [one.path for one in changes]
-    for key in (*(rule.targets if rule is not None else ()), *_TARGET_KEYS):
+    for key in (*(rule.targets if rule is not None else ()), *find_keys("target")):
         targets += _list_values(arguments.get(key))
     if rule is None:
         targets += [text for key, value in arguments.items() if key.endswith("_id") for text in _list_values(value)]
-    hidden = CONTENT_KEYS if changes else ()
+    hidden = content_keys() if changes else ()
     text = write_arguments({key: value for key, value in arguments.items() if key not in hidden})
     text = text or ", ".join(one.path for one in changes)
     return _make_action(part, text, verb, targets, is_final=bool(rule and rule.is_final)), changes
@@ -260,7 +238,7 @@ def write_arguments(arguments: Mapping[str, object]) -> str:
 
 def _read_plan(arguments: Mapping[str, object]) -> tuple[PlanItem, ...]:
     """Return the items of a plan: a list of texts or records, or a list of boxes to tick."""
-    for key in (*_PLAN_KEYS, *arguments):
+    for key in (*find_keys("plan"), *arguments):
         value = arguments.get(key)
         if isinstance(value, list):
             items = tuple(_read_items(value[:ITEMS_MAX]))
@@ -270,7 +248,7 @@ def _read_plan(arguments: Mapping[str, object]) -> tuple[PlanItem, ...]:
             return tuple(
                 PlanItem(one[2].strip(), "completed" if one[1] in "xX" and one[1] else "") for one in found[:ITEMS_MAX]
             )
-    text = first_text(arguments, _ITEM_KEYS)
+    text = first_text(arguments, find_keys("item"))
     return (PlanItem(text, str(arguments.get("status", ""))),) if text else ()
 
 
@@ -279,7 +257,7 @@ def _read_items(items: Iterable[object]) -> Iterator[PlanItem]:
         if isinstance(item, str):
             yield PlanItem(item)
         elif isinstance(item, dict):
-            text = first_text(item, _ITEM_KEYS)
+            text = first_text(item, find_keys("item"))
             status = item.get("status", item.get("state", ""))
             if item.get("completed") is True or item.get("done") is True:
                 status = "completed"
@@ -296,7 +274,7 @@ def _find_fenced(text: str) -> tuple[int, int, str, dict[str, object]] | None:
         stop = len(text) if closed < 0 else closed
         blocks.append((opened.end(), max(opened.end(), stop), opened[1].lower()))
         at = stop + 4
-    shells = [block for block in blocks if block[2] in _SHELL_FENCES]
+    shells = [block for block in blocks if block[2] in find_words("tools", "shell", "fences")]
     if not shells and len(blocks) == 1 and not blocks[0][2]:
         shells = blocks
     if not shells:

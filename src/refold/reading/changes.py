@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from refold.patterns import lazy_regex
 from refold.reading.events import ChangeKind, FileChange, Verb
+from refold.reading.rules import find_words
 from refold.reading.shell import SimpleCommand
 from refold.reading.tools import drop_runners
 
@@ -21,46 +23,6 @@ CHANGES_MAX = 100
 SCRIPT_CHARS_MAX = 200_000
 # The whole working tree, as ``git stash`` and ``git reset --hard`` revert it.
 WHOLE_TREE = "."
-
-PATH_KEYS = (
-    "file_path",
-    "path",
-    "filePath",
-    "target_file",
-    "notebook_path",
-    "filename",
-    "file_name",
-    "file",
-    "TargetFile",
-    "AbsolutePath",
-    "uri",
-)
-_OLD_KEYS = ("old_string", "old_str", "oldText", "oldString", "old_text", "search", "find", "TargetContent", "old")
-_NEW_KEYS = (
-    "new_string",
-    "new_str",
-    "newText",
-    "newString",
-    "new_text",
-    "replace",
-    "replacement",
-    "ReplacementContent",
-    "insert_text",
-    "insertText",
-    "new_source",
-    "code_edit",
-    "text",
-    "content",
-    "new",
-)
-_WHOLE_KEYS = ("content", "file_text", "contents", "file_content", "CodeContent", "text", "code", "data")
-_EDIT_LISTS = ("edits", "replacements", "ReplacementChunks", "changes")
-_PATCH_KEYS = ("input", "patch", "patchText", "diff", "patch_text", "changes", "command", "cmd", "content")
-
-# Arguments that are the content of a change, which is an event of its own.
-CONTENT_KEYS = frozenset(
-    (*_OLD_KEYS, *_NEW_KEYS, *_WHOLE_KEYS, *_EDIT_LISTS, *_PATCH_KEYS, "script", "thought", "replace_all")
-)
 
 _PATCH = lazy_regex(
     r"^(?:\*\*\* (?:Begin Patch|Update File|Add File|Delete File)|diff --git |--- \S|<{5,9} SEARCH|-{5,9} SEARCH)", re.M
@@ -85,6 +47,17 @@ _SED_ADDRESS = lazy_regex(
 )
 _FILE_NAME = lazy_regex(r"[^\s*?{}$<>|;&'\"`]{1,400}")
 _HAS_EXTENSION = lazy_regex(r".*\w\.[A-Za-z]\w{0,9}\Z|.*/\.\w|\.\w")
+
+
+def find_keys(kind: str) -> tuple[str, ...]:
+    """Return the names of arguments that hold something of a kind."""
+    return find_words("tools", "arguments", kind)
+
+
+@cache
+def content_keys() -> frozenset[str]:
+    """Return the arguments that are the content of a change, which is an event of its own."""
+    return frozenset(key for kind in ("old", "new", "whole", "edits", "patch", "other") for key in find_keys(kind))
 
 
 class _PatchedFile:
@@ -136,7 +109,7 @@ def join_changes(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
 
 def find_patch(arguments: Mapping[str, object]) -> str:
     """Return the argument of a call that is a patch, or nothing."""
-    for key in (*_PATCH_KEYS, *arguments):
+    for key in (*find_keys("patch"), *arguments):
         value = arguments.get(key)
         if isinstance(value, str) and _PATCH.search(value[:4_000]):
             return value
@@ -193,7 +166,7 @@ def _strip_side(name: str) -> str:
 
 def find_path(arguments: Mapping[str, object]) -> str:
     """Return the file that the arguments of a tool name."""
-    for key in PATH_KEYS:
+    for key in find_keys("path"):
         value = arguments.get(key)
         if isinstance(value, str) and 0 < len(value) <= PATH_CHARS_MAX and "\n" not in value:
             return value
@@ -206,12 +179,12 @@ def read_edit(verb: Verb, arguments: Mapping[str, object]) -> Iterator[FileChang
     if patch := find_patch(arguments) if verb == "edit" else "":
         yield from read_patch(patch, path)
         return
-    for key in _EDIT_LISTS:
+    for key in find_keys("edits"):
         edits = arguments.get(key)
         if verb == "edit" and isinstance(edits, list):
             for edit in edits[:CHANGES_MAX]:
                 if isinstance(edit, dict) and (name := find_path(edit) or path):
-                    yield change(name, "edited", first_text(edit, _OLD_KEYS), first_text(edit, _NEW_KEYS))
+                    yield change(name, "edited", first_text(edit, find_keys("old")), first_text(edit, find_keys("new")))
             return
     if verb == "move":
         source, target = first_text(arguments, ("source", "from", "old_path", "src")), ""
@@ -221,10 +194,10 @@ def read_edit(verb: Verb, arguments: Mapping[str, object]) -> Iterator[FileChang
     elif not path:
         return
     elif verb == "edit":
-        removed, added = first_text(arguments, _OLD_KEYS), first_text(arguments, _NEW_KEYS)
+        removed, added = first_text(arguments, find_keys("old")), first_text(arguments, find_keys("new"))
         yield change(path, "edited" if removed or not _is_new(arguments) else "created", removed, added)
     elif verb == "create":
-        yield change(path, "created", added=first_text(arguments, _WHOLE_KEYS))
+        yield change(path, "created", added=first_text(arguments, find_keys("whole")))
     elif verb == "delete":
         yield change(path, "deleted")
     elif verb == "revert":
@@ -233,7 +206,7 @@ def read_edit(verb: Verb, arguments: Mapping[str, object]) -> Iterator[FileChang
 
 def _is_new(arguments: Mapping[str, object]) -> bool:
     """Return whether an edit has an empty text to replace, which creates a file."""
-    return any(arguments.get(key) == "" for key in _OLD_KEYS)
+    return any(arguments.get(key) == "" for key in find_keys("old"))
 
 
 def first_text(arguments: Mapping[str, object], keys: Sequence[str]) -> str:

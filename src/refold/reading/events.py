@@ -27,22 +27,24 @@ StatementKind = Literal[
     "question",  # asked of the person
     "remark",  # everything else
 ]
+# The most telling first: of the commands of one call the first of these says what the call does.
 Verb = Literal[
-    "read",
-    "search",
-    "create",
-    "edit",
-    "delete",
-    "move",
-    "revert",
-    "run",
+    "finish",
+    "deploy",
+    "commit",
+    "send",
     "test",
     "build",
     "install",
-    "commit",
-    "deploy",
+    "run",
+    "revert",
+    "edit",
+    "create",
+    "move",
+    "delete",
     "fetch",
-    "send",
+    "search",
+    "read",
     "book",
     "pay",
     "cancel",
@@ -50,7 +52,6 @@ Verb = Literal[
     "ask",
     "plan",
     "think",
-    "finish",
     "other",
 ]
 Status = Literal["ok", "failed", "unknown"]

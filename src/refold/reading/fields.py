@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import NoReturn
 
 from refold.patterns import lazy_regex
 from refold.reading.events import Action, Status
+from refold.reading.rules import find_rule
 from refold.reading.tools import plain_name
 
 FIELDS_MAX = 8
@@ -21,22 +23,15 @@ LEAVES_MAX = 2_000
 
 _SUCCESS = lazy_regex(r"(?:succe|ok\b|done\b|complete|confirm|approved|accepted|成功|已)", re.I)
 _FAILURE = lazy_regex(r"fail|error|denied|invalid|reject|not[ _]found|unauthori|forbidden|失败|错误|拒绝", re.I)
-# Words in names of fields that say what happened, in the order of what they tell.
-_TELLING_WORDS: tuple[frozenset[str], ...] = (
-    frozenset(("error", "errors", "exception", "stderr", "failure", "错误")),
-    frozenset(("status", "state", "success", "ok", "result", "outcome", "conclusion", "状态", "结果")),
-    frozenset(("message", "msg", "reason", "detail", "消息", "原因")),
-    frozenset(("amount", "total", "refund", "balance", "paid", "fee", "金额", "余额")),
-    frozenset(
-        ("id", "number", "confirmation", "hash", "sha", "commit", "url", "token", "certificate", "编号", "订单号")
-    ),
-    frozenset(("price", "cost", "fare", "rate", "count", "level", "distance", "date", "value", "quantity", "价格")),
-)
 _ASKED_RANK = 2
-_OTHER_RANK = len(_TELLING_WORDS) + 1
 # Of such lists the last entry is the news.
 _HISTORY = lazy_regex(r"(?:\w{1,40}_)?(?:history|log|logs|events|transactions|payments|refunds|updates|changes)")
 _LIST_SHOWN = 6
+
+
+@cache
+def _load_telling() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(words.split()) for words in find_rule("outputs", "fields", "telling"))
 
 
 def read_json(text: str, *, keep_numbers: bool = False) -> object | None:
@@ -127,14 +122,14 @@ def choose_fields(record: Mapping[str, object], action: Action | None) -> list[t
     They are errors and statuses, what the call itself asked for, amounts, ids and prices; other short fields fill
     what is left.
     """
-    leaves = dict(_walk(record))
+    leaves, telling = dict(_walk(record)), _load_telling()
     asked = frozenset(action.targets) if action is not None else frozenset()
     words = action.text if action is not None else ""
     ranked: list[tuple[int, int, str]] = []
     for at, (path, value) in enumerate(leaves.items()):
         key, depth = _last(path), path.count(".")
         parts = plain_name(key).split("_")
-        rank = next((rank for rank, known in enumerate(_TELLING_WORDS) if not known.isdisjoint(parts)), _OTHER_RANK)
+        rank = next((rank for rank, words in enumerate(telling) if not words.isdisjoint(parts)), len(telling) + 1)
         # "is_open", "has_paid": claims are statuses.
         rank = 1 if depth == 0 and parts[0] in ("is", "has") else rank
         if rank > _ASKED_RANK and (value in asked or f"{key}={value}" in words or (depth == 0 and f"{key}=" in words)):
@@ -161,5 +156,5 @@ def judge_record(record: Mapping[str, object]) -> Status:
 
 def find_error(fields: Sequence[tuple[str, str]]) -> str:
     """Return the field that names an error, if there is one."""
-    known = _TELLING_WORDS[0]
+    known = _load_telling()[0]
     return next((value for name, value in fields if not known.isdisjoint(plain_name(_last(name)).split("_"))), "")

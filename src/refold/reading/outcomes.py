@@ -15,6 +15,7 @@ from refold.patterns import lazy_regex
 from refold.reading.events import Action, CallOutcome, HarnessNote, ReadEvent, Status
 from refold.reading.fields import FIELDS_MAX, choose_fields, find_error, judge_record, open_envelope, parse_record
 from refold.reading.outputs import TellingLine, find_lines, is_frame, says_well
+from refold.reading.rules import find_rule, lazy_rule
 from refold.reading.tools import find_tool
 
 LINE_CHARS_MAX = 300
@@ -25,74 +26,21 @@ NOTES_MAX = 20
 _PEEK_CHARS = 600
 _LAST_LINES = 40
 
-_NOTE = lazy_regex(r"<(system-reminder|warning|environment_details|environment_context|reminder)>")
-_EXIT = lazy_regex(
-    r"<(?:returncode|exit_code|exitcode)>\s{0,4}(-?\d{1,6})\s{0,4}</|^(?:Error: )?Exit code:? (-?\d{1,6})\b"
-    r"|^(?:\[?(?:Command|The command|Process|\w{1,20} test:)|Exited|\[)[^\n]{0,40}?"
-    r"(?:exit(?:ed)?|finished|completed|failed)"
-    r"(?: with)?(?: exit)? (?:code|status)[:= ]{1,3}(-?\d{1,6})\b"
-    r"|\"(?:exit_code|returncode|exitCode|return_code)\"\s{0,4}:\s{0,4}(-?\d{1,6})|^exit status (\d{1,4})$"
-    r"|^\W{0,3}(?:退出码|返回码|退出状态)\s{0,2}[:：]?\s{0,2}(-?\d{1,6})",
-    re.M,
-)
-_COUNTED = lazy_regex(
-    r"\b(\d{1,7}) (passed|failed|failing|passing|pass|fail|errors?|failures?|exceptions?|skipped|xfailed|problems?|"
-    r"issues?|warnings?)\b"
-    r"|(?<!expected )\b(failures|errors|skipped|Failures|Errors|Skipped|Failed|Passed|Tests run)[=:] ?(\d{1,7})\b"
-    r"|\b(\d{1,7}) ?个?(?:测试)?(?:用例)?(通过|失败)|\bRan (\d{1,7}) tests?\b"
-)
-_COUNT_NAMES = {
-    "passing": "passed",
-    "pass": "passed",
-    "failing": "failed",
-    "fail": "failed",
-    "failures": "failed",
-    "failure": "failed",
-    "error": "errors",
-    "exception": "errors",
-    "exceptions": "errors",
-    "problem": "problems",
-    "issue": "issues",
-    "warning": "warnings",
-    "通过": "passed",
-    "失败": "failed",
-    "tests run": "run",
-}
-_BAD_TOTAL = lazy_regex(
-    r"[^\n]{0,80}\b(?:FAILED|FAIL|FAILURE)\b|Found [1-9]|[^\n]{0,20}BUILD FAIL"
-    r"|\W{0,4}[1-9]\d* (?:errors?|problems?)\b|[^\n]{0,40}[1-9]\d* ?个?\w{0,4}失败"
-    r"|[^\n]{0,20}would be reformatted"
-)
+_NOTE = lazy_rule("outputs", "form", "note", "is")
+_EXIT = lazy_rule("outputs", "form", "exit_code", "is")
+_COUNTED = lazy_rule("outputs", "form", "counted", "is")
+_BAD_TOTAL = lazy_rule("outputs", "form", "bad_total", "is")
 _TESTED = frozenset(("passed", "failed", "run"))
-_COMMITTED = lazy_regex(r"^\[([^\]\n]{1,120}?) (?:\(root-commit\) )?([0-9a-f]{7,40})\] ([^\n]{0,200})", re.M)
-_PUSHED = lazy_regex(
-    r"^ {1,3}[*+ ] {1,3}"
-    r"(?:([0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40})|\[new (?:branch|tag)\]) {1,20}(\S{1,200}) -> (\S{1,200})",
-    re.M,
-)
+_COMMITTED = lazy_rule("outputs", "form", "committed", "is")
+_PUSHED = lazy_rule("outputs", "form", "pushed", "is")
 _LINK = lazy_regex(r"https?://\S{4,200}")
 # A person or a guard did not let the call run.
-_REFUSED = lazy_regex(
-    r"\s{0,4}(?:The user doesn't want to (?:proceed|take)|Permission to use|\[Request interrupted by user|"
-    r"(?:The )?[Uu]ser (?:rejected|denied|declined)|"
-    r"(?:Command|Operation|Tool use|Edit) (?:was )?(?:blocked|rejected|denied))"
-)
+_REFUSED = lazy_rule("outputs", "form", "refused", "is")
 # It goes on: what comes of it is not known yet.
-_PENDING = lazy_regex(
-    r"^(?:Command (?:is )?running in (?:the )?background|Process running with session|Async agent launched|"
-    r"Command still running|The command (?:is still running|has no new output))",
-    re.M,
-)
+_PENDING = lazy_rule("outputs", "form", "pending", "is")
 # A program that shows files complains in its own name.
-_COMPLAINT = lazy_regex(
-    r"(?:fatal: |(?:/\w{1,20}/)?(?:sed|cat|head|tail|nl|wc|ls|e?grep|rg|find|fd|git|awk|jq|stat|file|tree|bash|zsh|sh)"
-    r"(?::\d{1,5})?: )"
-)
-_ERROR_OPENS = lazy_regex(
-    r"\s{0,4}(?:<tool_use_error>|Error\b|ERROR\b|error:|Failed\b|Invalid\b|MCP error|[\w ]{1,40} failed:|"
-    r"错误|失败|无法|"
-    r"String to replace not found|No replacement was performed)"
-)
+_COMPLAINT = lazy_rule("outputs", "form", "complaint", "is")
+_ERROR_OPENS = lazy_rule("outputs", "form", "error_opens", "is")
 
 _MEASURED = frozenset(("test", "build", "run", "commit", "install", "finish"))
 # Programs that are silent when they succeed; a run or a test without a word proves nothing.
@@ -103,14 +51,14 @@ _SILENT = frozenset(
 _ANSWERED = frozenset(("fetch", "run", "ask", "other", "finish"))
 # Claude Code's shell names the exit status of every command that failed.
 _NAMES_FAILURES = "Bash"
-_NAMED_ERROR = lazy_regex(r"(?:E {1,12})?[\w.]{0,120}(?:Error|Exception|Failed|Interrupt)\b")
-_NO_ERROR = lazy_regex(r"E {2,12}+(?:Use -v|Full diff|Omitting|At index|Differing|[-+?.] |\.\.\.|\s|\(|\{|\[|\+ )")
+_NAMED_ERROR = lazy_rule("outputs", "form", "named_error", "is")
+_NO_ERROR = lazy_rule("outputs", "form", "no_error", "is")
 # Signs that frame a total: "======= 5 passed =======".
 _RULE = lazy_regex(r"=++ ")
 # "Ran 5 tests in 0.1s" says how many; whether they passed is on the line after the next.
-_RAN = lazy_regex(r"Ran \d{1,7} tests? in [^\n]{1,40}\n\n(?:OK|FAILED)\b[^\n]{0,80}")
+_RAN = lazy_rule("outputs", "form", "ran", "is")
 # What a script says of itself, whatever its exit status.
-_VERDICT = lazy_regex(r"(?:FAIL|FAILED|FAILURE)[:：] ?[^\s\d]")
+_VERDICT = lazy_rule("outputs", "form", "verdict", "is")
 _ANSI = lazy_regex(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 _LOGGED_COMMIT = lazy_regex(r"^([0-9a-f]{7,40}) \S", re.M)
 
@@ -421,6 +369,6 @@ def _count(line: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for found in _COUNTED.finditer(line):
         number, name = found[1] or found[4] or found[5] or found[7], found[2] or found[3] or found[6] or "run"
-        name = _COUNT_NAMES.get(name.lower(), name.lower())
+        name = find_rule("outputs", "counts").get(name.lower(), name.lower())
         counts[name] = counts.get(name, 0) + int(number)
     return counts

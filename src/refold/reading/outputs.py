@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from refold.patterns import lazy_regex
-from refold.reading.rules import read_table
+from refold.reading.rules import lazy_rule, read_table
 
 LineKind = Literal["frame", "total", "well", "failing", "error", "place", "raised", "changed", "trace", "level", "exit"]
 
@@ -27,46 +26,9 @@ _PIECE_CHARS = 32_000
 _SAMPLE_CHARS = 20_000
 _LOG_SHARE = 0.25
 _CODE_SHARE = 0.2
-# How important a kind is to somebody who sees a part of an output; 0 is the most important.
-_RANKS: dict[str, int] = {
-    "total": 0,
-    "exit": 0,
-    "failing": 1,
-    "error": 1,
-    "place": 1,
-    "changed": 1,
-    "raised": 2,
-    "trace": 4,
-}
-
-
-_LOG_LINE = lazy_regex(
-    r"""^(?:
-        \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d          # a date and a time
-      | \[?\d\d:\d\d:\d\d                               # a time
-      | [A-Z][a-z]{2}\ [ \d]\d\ \d\d:\d\d:\d\d          # syslog
-      | \[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b
-      | \S+\ (?:\.{3}\ )?(?:ok|PASS|PASSED|FAILED|FAIL|ERROR|SKIPPED)\b
-      | (?:test_\w+|\w+)\ \([\w.]+\)\ \.\.\.(?=\ )
-      | \.[.FEsxX]{9,}
-      | (?:={3,}|-{10,}|_{3,})(?:\ .*)?(?:\ =+|\ _+)?$
-      | (?:Collecting|Downloading|Installing|Requirement|Building|Compiling|Fetched|Unpacking|Setting\ up)\b
-      | \s*(?:at\ \S+\(|File\ ".*",\ line\ \d+)
-      | \$\ \S | >\ \S+@\S+
-      | \S+:\d+(?::\d+)?:\ (?:warning|error|note)\b
-    )""",
-    re.X,
-)
-_RUN_SIGN = lazy_regex(
-    r"^(?:={5,} (?:test session starts|FAILURES|ERRORS|short test summary)|Traceback \(most recent|Ran \d+ tests? in |"
-    r"<?(?:returncode|exit code|exit status)>?[ :=>]*-?\d|test result: |--- FAIL: |Tests run: |npm ERR!|"
-    r"make(?:\[\d+\])?: \*\*\*)",
-    re.M | re.I,
-)
-_CODE_LINE = lazy_regex(
-    r"^\s*(?:\d+\s+)?(?:def |class |import |from \w|return\b|if .*[:{]$|for .*[:{]$|const |let |var |function |public |"
-    r"private |#include|//|/\*|\*|\}|@\w)"
-)
+_LOG_LINE = lazy_rule("outputs", "form", "log_line", "is")
+_RUN_SIGN = lazy_rule("outputs", "form", "run_sign", "is")
+_CODE_LINE = lazy_rule("outputs", "form", "code_line", "is")
 
 
 class TellingLine(NamedTuple):
@@ -97,8 +59,9 @@ class LineRule:
 def load_line_rules() -> tuple[LineRule, ...]:
     """Return the rules. Those of one kind share one anchor, so that the engine skips the rest of a line."""
     joined: dict[tuple[LineKind, int, bool], list[str]] = {}
+    ranks = read_table(TABLE)["ranks"]
     for rule in read_table(TABLE)["line"]:
-        rank = rule.get("rank", _RANKS.get(rule["kind"], 9))
+        rank = rule.get("rank", ranks.get(rule["kind"], 9))
         joined.setdefault((rule["kind"], rank, rule.get("anywhere", False)), []).append(rule["is"])
     return tuple(
         LineRule(kind, rank, re.compile("|".join(found) if anywhere else f"^(?:{'|'.join(found)})", re.M), anywhere)

@@ -5,7 +5,6 @@ Nothing else writes these sections: a tool's output and the notices of a harness
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from refold.conversation.message import Message
 from refold.conversation.speaker import judge_speaker
 from refold.reading.draft import ASK_CHARS, TASK_CHARS, StateDraft, join_block
 from refold.reading.events import HarnessNote, ReadEvent, Statement, Utterance
-from refold.reading.rules import find_kinds
+from refold.reading.rules import find_kinds, lazy_form
 from refold.reading.same import is_negative, matter_words, share_matter
 from refold.reading.state import OpenItem, Quote, Said, SaidKind, StandingRule, TaskText
 from refold.sentences import is_chinese
@@ -31,8 +30,8 @@ _SHORT_ORDER_WORDS = 2
 _SHORT_ORDER_PAIRS = 7
 # A correction shares this much with what it corrects.
 _CORRECTS = 0.5
-_FORBIDS = re.compile(r"\b(?:avoid|stop|only)\b|只|禁止|避免", re.IGNORECASE)
-_POINTS = re.compile(r"\b(?:that|this|it|those|them)\b|[这那]", re.IGNORECASE)
+_FORBIDS = lazy_form("forbids")
+_POINTS = lazy_form("points")
 
 
 def hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent], words: list[Utterance]) -> None:
@@ -49,7 +48,10 @@ def hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent]
     if states_work and draft.opening is None:
         draft.opening = draft.quote(words[0], text, TASK_CHARS)
     if is_task:
+        # What was asked right before it is still to be answered.
+        before = [item.quote for item in draft.open if item.kind == "ask"] + ([draft.task.quote] if draft.task else [])
         draft.drop_open("ask", "plan", "next")
+        draft.open += [OpenItem(kind="ask", quote=one) for one in before if one.position == draft.messages - 1]
         draft.task = _make_task(draft, text, words)
     # A task and a request are kept whole, with every remark in them.
     is_whole = is_task or (len(text) <= ASK_CHARS and any(event.kind in _ASKS for event in words))
@@ -58,7 +60,9 @@ def hear_person(draft: StateDraft, message: Message, events: Sequence[ReadEvent]
         if event.kind == "rule":
             _note_rule(draft, quote)
         elif event.kind == "approval":
-            if asked is not None or _tells_something(event.text):
+            # "Sure! My id is …" answers and approves nothing.
+            is_answer = any(other.is_fact for other in words)
+            if not is_answer and (asked is not None or _tells_something(event.text)):
                 draft.said.append(Said(kind="agreement", quote=quote, about=draft.proposal))
         elif event.kind == "remark":
             if not is_whole and (asked is not None or _tells_something(event.text)):

@@ -7,23 +7,26 @@ a message asks for them again instead of passing them on. ``read_all`` follows a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
+from zlib import crc32
 
 from refold.conversation.author import find_author
 from refold.conversation.message import Message, Part, is_observation, is_record
 from refold.memo import Memo
 from refold.reading.calls import read_call, read_fenced_call
-from refold.reading.events import Action, ReadEvent
+from refold.reading.events import Action, ReadEvent, Value
 from refold.reading.outcomes import read_result
 from refold.reading.values import read_values
 from refold.reading.words import Voice, close_once, read_words
 
-# What was read of messages may take so much memory in a process.
 READ_BYTES_MAX = 32_000_000
-_EVENT_BYTES = 240
+_EVENT_BYTES = 500
+# A name is meant in so many messages after the one that gave it.
+TOPIC_MESSAGES = 4
 # S3.7: a summary of another program is hearsay, whoever sends it.
 SUMMARY_OPENS = (
     "[Context Summary]",
@@ -37,13 +40,7 @@ _NO_CALLS: Mapping[str, Action] = MappingProxyType({})
 
 def _measure(events: tuple[ReadEvent, ...]) -> int:
     """Return about how many bytes events take."""
-    size = 0
-    for event in events:
-        size += _EVENT_BYTES
-        for field in fields(event):
-            value = getattr(event, field.name)
-            size += len(value) if isinstance(value, str) else 60 * len(value) if isinstance(value, tuple) else 0
-    return size
+    return sum(_EVENT_BYTES + 2 * len(event.text) for event in events)
 
 
 _READ: Memo[tuple[ReadEvent, ...]] = Memo(READ_BYTES_MAX, _measure)
@@ -61,16 +58,19 @@ def read(
     ``pending`` has the calls that wait for a result, by their ids. Where a framework has no messages for tools,
     ``as_call`` says that the assistant's words make a call, ``as_result`` that a user's words are a tool's result.
     """
+    # Results that a framework sends as a user's text are the same, whoever recognised them.
+    as_result = as_result or (message.role == "tool" and not any(part.kind == "call" for part in message.parts))
+    as_call = as_call and not any(part.kind == "call" for part in message.parts)
     actions = tuple(pending.get(part.call_id) if part.kind == "result" or as_result else None for part in message.parts)
     # A message whose content was removed keeps its digest.
-    sizes = tuple(len(part.text) for part in message.parts)
+    texts = tuple(crc32(part.text.encode("utf-8", "surrogatepass")) for part in message.parts)
+    role = "tool" if as_result else message.role
     return _READ.recall(
         lambda: _read_parts(message, actions, as_result=as_result, as_call=as_call),
         message.digest,
-        message.role,
-        sizes,
+        role,
+        texts,
         actions,
-        as_result,
         as_call,
     )
 
@@ -85,23 +85,56 @@ def read_all(
     """
     pending: dict[str, Action] = {}
     has_results = False
+    topic = _Topic()
     for message, after in pairwise((*messages, None)):
         assert message is not None
-        as_result = message.role == "user" and is_result(message)
-        has_results = has_results or as_result or (after is not None and after.role == "user" and is_result(after))
+        as_result = is_typed_result(message, is_result)
+        has_results = has_results or as_result or (after is not None and is_typed_result(after, is_result))
         as_call = has_results and message.role == "assistant"
         events = read(message, pending=pending, as_result=as_result, as_call=as_call)
-        yield events
+        yield topic.resolve(events)
         for part in message.parts:
             if part.kind == "result" or as_result:
                 pending.pop(part.call_id, None)
         pending.update((event.call_id, event) for event in events if isinstance(event, Action))
 
 
+def is_typed_result(message: Message, is_result: Callable[[Message], bool]) -> bool:
+    """Return whether a message is a result that has no call's id: sent as a user's text, or read so by the caller."""
+    if message.role == "user":
+        return is_result(message)
+    return message.role == "tool" and not any(part.call_id for part in message.parts)
+
+
+class _Topic:
+    """The name that was given last: whose field a later message means that names only the field ("电话是…")."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.age = 0
+
+    def resolve(self, events: tuple[ReadEvent, ...]) -> tuple[ReadEvent, ...]:
+        """Return events with the owners of fields; a field of nobody known is no value."""
+        found = [event for event in events if isinstance(event, Value) and event.source in ("person", "assistant")]
+        resolved = events
+        if any(event.owner.startswith("›") for event in found):
+            known = self.name if self.age < TOPIC_MESSAGES else ""
+            pairs = ((event, isinstance(event, Value) and event.owner.startswith("›")) for event in events)
+            resolved = tuple(
+                replace(event, owner=f"{known} {event.owner}") if is_field and isinstance(event, Value) else event
+                for event, is_field in pairs
+                if known or not is_field
+            )
+        names = [event for event in found if event.sort == "name" and not event.text.isascii()]
+        self.age += 1
+        if names:
+            self.name, self.age = max(names, key=lambda event: event.start).text, 0
+        return resolved
+
+
 def read_ahead(messages: Iterable[Message], is_result: Callable[[Message], bool] = is_observation) -> None:
     """Read messages when they arrive, so that a later fold finds their events in the memo."""
-    for _ in read_all(messages, is_result):
-        pass
+    deque(read_all(messages, is_result), maxlen=0)
 
 
 def _read_parts(
@@ -109,19 +142,19 @@ def _read_parts(
 ) -> tuple[ReadEvent, ...]:
     if message.role == "system" or is_record(message.parts):
         return ()
-    has_calls = any(part.kind == "call" for part in message.parts)
     events: list[ReadEvent] = []
     for index, (part, action) in enumerate(zip(message.parts, actions, strict=True)):
         if part.kind == "call":
-            events += (*read_call(part, index), *read_values(part, index, "call"))
+            called = read_call(part, index)
+            events += (*called, *read_values(part, index, "call", called[0] if isinstance(called[0], Action) else None))
         elif part.kind == "result" or (part.kind == "text" and (as_result or message.role == "tool")):
-            events += (*read_result(part, index, action), *read_values(part, index, "result"))
+            events += (*read_result(part, index, action), *read_values(part, index, "result", action))
         elif part.kind == "text":
             voice = _find_voice(message, part)
             events += read_words(part, index, voice)
             # What a harness says is nobody's value.
             events += read_values(part, index, voice) if voice != "harness" else ()
-            if as_call and not has_calls:
+            if as_call:
                 events += read_fenced_call(part.text, index)
     return close_once(events)
 

@@ -11,8 +11,10 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
+
+from refold.patterns import lazy_regex
 
 Side = Literal["person", "assistant"]
 Unit = Literal["word", "character"]
@@ -47,6 +49,7 @@ class LanguageRules:
     unit: Unit
     rules: Mapping[Side, tuple[SentenceRule, ...]]
     by_word: Mapping[Side, Mapping[str, tuple[SentenceRule, ...]]]
+    forms: Mapping[str, str]
 
     def find_kinds(self, sentence: str, side: Side) -> set[str]:
         """Return the kinds of all rules that fit a sentence."""
@@ -64,15 +67,21 @@ class LanguageRules:
         return kinds
 
 
-def find_kinds(sentence: str, side: Side) -> set[str]:
+def find_kinds(sentence: str, side: Side) -> frozenset[str]:
     """Return what a sentence of a person or of the assistant means, in any language that has rules."""
-    seen = sentence[:SENTENCE_CHARS].translate(_CURLY)
+    return _find_kinds(sentence[:SENTENCE_CHARS], side)
+
+
+# Reading, weighing and facts ask for the same sentences.
+@lru_cache(maxsize=8_192)
+def _find_kinds(sentence: str, side: Side) -> frozenset[str]:
+    seen = sentence.translate(_CURLY)
     is_plain = seen.isascii()
     kinds: set[str] = set()
     for rules in load_rules():
         if rules.unit == "word" or not is_plain:
             kinds |= rules.find_kinds(seen, side)
-    return kinds
+    return frozenset(kinds)
 
 
 @cache
@@ -94,12 +103,37 @@ def read_table(name: str) -> Mapping[str, Any]:
     return tomllib.loads(files("refold.reading").joinpath(*name.split("/")).read_text(encoding="utf-8"))
 
 
+def find_rule(file: str, *keys: str) -> Any:
+    """Return what a file of rules has under these keys."""
+    found: Any = read_table(f"rules/{file}.toml")
+    for key in keys:
+        found = found[key]
+    return found
+
+
+@cache
+def find_words(file: str, *keys: str) -> tuple[str, ...]:
+    """Return a list of words, which a file of rules separates by blanks."""
+    return tuple(str(find_rule(file, *keys)).split())
+
+
+def lazy_rule(file: str, *keys: str, form: str = "{}") -> re.Pattern[str]:
+    """Return a pattern of a file of rules, read and compiled when first used; ``form`` has a place for it."""
+    return lazy_regex(lambda: form.replace("{}", find_rule(file, *keys)))
+
+
+def lazy_form(name: str) -> re.Pattern[str]:
+    """Return a form that every language has, for all of them: ``form`` in their files."""
+    return lazy_regex(lambda: "|".join(rules.forms[name] for rules in load_rules()), re.IGNORECASE)
+
+
 def parse_rules(table: Mapping[str, object]) -> LanguageRules:
     """Return the rules of one file, as it was read."""
     sides: tuple[Side, ...] = ("person", "assistant")
     rules = {side: tuple(_read_rule(entry) for entry in table[side]) for side in sides}  # type: ignore[attr-defined]
     unit: Unit = "word" if table["unit"] == "word" else "character"
-    return LanguageRules(str(table["language"]), unit, rules, {side: _group(rules[side]) for side in sides})
+    by_word = {side: _group(rules[side]) for side in sides}
+    return LanguageRules(str(table["language"]), unit, rules, by_word, table["form"])  # type: ignore[arg-type]
 
 
 def _read_rule(entry: Mapping[str, object]) -> SentenceRule:

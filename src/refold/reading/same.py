@@ -5,32 +5,17 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from refold.reading.rules import lazy_form, lazy_rule
+
 _QUOTED = re.compile(r"""["'`]""")
 # Everything before the last of these in a command sets the scene: a folder, an environment.
-_SCENE = re.compile(
-    r"^(?:(?:cd|source|export|set|pushd|\.)\s[^\n&;]*(?:&&|;|\n)\s*|[A-Z_][A-Z0-9_]*=\S*\s+|(?:sudo|time|timeout\s+\S+|nice|env)\s+)+"
-)
+_SCENE = lazy_rule("tools", "form", "scene", "is")
 # How much of the output is looked at is no part of what was run.
-_TAIL = re.compile(
-    r" ?(?:2?>&? ?\S+|\| ?(?:head|tail|grep|less|cat|tee|sed|awk|wc|sort|uniq)\b(?:[^|'\"]|'[^']*'|\"[^\"]*\")*"
-    r"|\|\| ?(?:true|echo\b.*)|; ?echo\b.*)$"
-)
+_OUTPUT = lazy_rule("tools", "form", "output", "is")
 _WORD = re.compile(r"[A-Za-z_][\w.'/-]*|\d[\w.,:/-]*|[\u3400-\u9fff]+")
 _HAN = re.compile(r"[\u3400-\u9fff]")
-_GRAMMAR_WORDS = (
-    "a|an|and|are|as|at|be|been|but|by|can|could|did|do|does|for|from|had|has|have|"
-    "he|her|here|him|his|how|i|if|in|into|is|it|its|just|let|me|my|now|of|on|or|our|"
-    "out|please|she|should|so|some|that|the|their|them|then|there|these|they|this|to|too|"
-    "up|us|was|we|were|what|when|where|which|who|will|with|would|you|your|also|always|"
-    "never|not|no|don't|doesn't|must|need|want|i'll|i'm|it's|that's|let's|very|really|"
-    "still|only|all|any|use|using|make|keep|add"
-)
-_GRAMMAR = frozenset(_GRAMMAR_WORDS.split("|"))
-_NO = re.compile(
-    r"\b(?:not|no|never|none|cannot|without|fails?|failed|failing|broken|wrong|missing|isn't|aren't|wasn't|doesn't"
-    r"|don't|didn't|can't|won't|couldn't|unable|still)\b|不|没|未|无法|失败|错误|别",
-    re.IGNORECASE,
-)
+_GRAMMAR = lazy_form("grammar")
+_NO = lazy_form("negative")
 
 
 @lru_cache(4096)
@@ -38,12 +23,12 @@ def command_key(command: str) -> str:
     """Return what two runs of one command share: without folder, environment, filters of output and spacing."""
     lines = [line for line in command[:2000].split("\n") if not line.lstrip().startswith("#")]
     text = " ".join(_SCENE.sub("", "\n".join(lines).strip()).split())
-    while (cut := _TAIL.sub("", text)) != text:
+    while (cut := _OUTPUT.sub("", text)) != text:
         text = cut
     return text[:400] or " ".join(command.split())[:400]
 
 
-@lru_cache(4096)
+@lru_cache(8192)
 def matter_words(text: str) -> frozenset[str]:
     """Return the words that a sentence is about: no grammar, English without plural and tense, Chinese as pairs."""
     words: set[str] = set()
@@ -51,16 +36,15 @@ def matter_words(text: str) -> frozenset[str]:
         word = match.group().lower().rstrip(".'/-")
         if _HAN.match(word):
             words.update(word[at : at + 2] for at in range(len(word) - 1))
-        elif len(word) > 1 and word not in _GRAMMAR:
+        elif len(word) > 1 and not _GRAMMAR.fullmatch(word):
             words.add(_stem(word))
     return frozenset(words)
 
 
-def share_matter(one: str, other: str, *, of_longer: bool = False) -> float:
-    """Return how much of the shorter (or longer) text's words the other one has, 0 to 1."""
+def share_matter(one: str, other: str) -> float:
+    """Return how much of the shorter text's words the other one has, 0 to 1."""
     left, right = matter_words(one), matter_words(other)
-    size = max(len(left), len(right)) if of_longer else min(len(left), len(right))
-    return len(left & right) / size if size else 0.0
+    return len(left & right) / (min(len(left), len(right)) or 1)
 
 
 @lru_cache(4096)

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from refold.patterns import lazy_regex
+from refold.reading.rules import find_words
 
 Shape = Literal["prose", "item", "heading", "quote", "code", "table", "tag"]
 
 # A line at least this long may be wrapped: the next one continues its sentence if it begins like a continuation.
 WRAPPED_CHARS_MIN = 60
-# A longer bold line is an emphasised sentence, not a heading.
-HEADING_CHARS_MAX = 90
 # How far back the word before a full stop is looked for.
 _WORD_CHARS = 20
 
@@ -52,33 +51,6 @@ _LINE_SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
 )
 _BLANK = lazy_regex(r"\s*+")
 _ALPHANUMERIC = lazy_regex(r"[^\W_]")
-_ABBREVIATIONS = frozenset(
-    re.findall(
-        r"\S+",
-        """e.g i.e eg ie esp cf vs viz approx resp ca mr mrs ms dr prof st jr sr no nos fig figs eq eqs sec ver vol pp
-        inc ltd dept jan feb mar apr jun jul aug sep sept oct nov dec""",
-    )
-)
-_LETTERED = frozenset(
-    (
-        "option",
-        "plan",
-        "type",
-        "part",
-        "step",
-        "case",
-        "phase",
-        "class",
-        "group",
-        "version",
-        "angle",
-        "variant",
-        "=",
-        "is",
-    )
-)
-# These end a sentence only before a capital letter.
-_MAYBE_LAST = frozenset(("etc", "al", "a.m", "p.m", "u.s", "u.k", "ph.d"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,13 +261,13 @@ def _is_full_stop(text: str, start: int, at: int, end: int) -> bool:
         return not after.islower()
     words = text[max(start, at - _WORD_CHARS) : at].split()
     word = words[-1].lstrip("([{\"'“‘*_").lower() if words else ""
-    if word in _ABBREVIATIONS:
+    if word in find_words("words", "full_stop", "abbreviations"):
         return False
-    if word in _MAYBE_LAST:
+    if word in find_words("words", "full_stop", "maybe_last"):
         return not after or after.isupper()
     if len(word) == 1 and text[at - 1].isupper() and after.isupper():
         # "J. Smith" goes on, "plan B. Next" does not.
-        return len(words) > 1 and words[-2].lower() in _LETTERED
+        return len(words) > 1 and words[-2].lower() in find_words("words", "full_stop", "lettered")
     return not (word.isdigit() and at - start <= 3)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from refold.patterns import lazy_regex
+from refold.reading.rules import find_rule, find_words
 
 # What no agent types by hand in one call; the rest of such a line is not read.
 COMMANDS_MAX = 200
@@ -28,26 +29,6 @@ _SINGLE = lazy_regex(r"'([^']*+)('?)")
 _SUBSTITUTED = lazy_regex(r"[()'\"\\]")
 _ASSIGNMENT = lazy_regex(r"[A-Za-z_]\w{0,80}\+?=")
 _ESCAPED = lazy_regex(r'\\([$`"\\\n])')
-# Words before a command that change how it runs, not what it does; with the options that take a value.
-_WRAPPERS = {
-    "sudo": "ugC",
-    "env": "uC",
-    "time": "fo",
-    "timeout": "ks",
-    "nohup": "",
-    "nice": "n",
-    "ionice": "c",
-    "stdbuf": "oei",
-    "command": "",
-    "exec": "",
-    "builtin": "",
-    "xvfb-run": "",
-    "unbuffer": "",
-    "doas": "u",
-    "rtk": "",
-}
-_KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "fi", "done", "time"))
-_SHELLS = frozenset(("bash", "sh", "zsh", "dash", "fish", "pwsh", "powershell", "cmd"))
 
 
 @dataclass(slots=True)
@@ -220,7 +201,9 @@ def _unwrap(commands: Sequence[SimpleCommand], depth: int) -> Iterator[SimpleCom
         script = _find_script(command.words)
         if script and depth:
             yield from _unwrap(_LineReader(script).read(), depth - 1)
-        elif command.name in _SHELLS and command.fed and len(command.words) == 1 and depth:
+        elif (
+            command.name in find_words("tools", "shell", "shells") and command.fed and len(command.words) == 1 and depth
+        ):
             yield from _unwrap(_LineReader(command.fed).read(), depth - 1)
         else:
             yield command
@@ -229,12 +212,13 @@ def _unwrap(commands: Sequence[SimpleCommand], depth: int) -> Iterator[SimpleCom
 def _drop_wrappers(words: list[str]) -> list[str]:
     """Return a command without assignments, keywords and wrappers before it."""
     at = 0
+    wrappers = find_rule("tools", "shell", "wrappers")
     while at < len(words):
         name = words[at].rpartition("/")[2]
-        if words[at] in _KEYWORDS or _ASSIGNMENT.match(words[at]):
+        if words[at] in find_words("tools", "shell", "keywords") or _ASSIGNMENT.match(words[at]):
             at += 1
-        elif name in _WRAPPERS and at + 1 < len(words):
-            valued, at = _WRAPPERS[name], at + 1
+        elif name in wrappers and at + 1 < len(words):
+            valued, at = wrappers[name], at + 1
             while at < len(words) and words[at].startswith("-"):
                 at += 2 if len(words[at]) == 2 and words[at][1] in valued else 1
             if name == "timeout":
@@ -246,7 +230,7 @@ def _drop_wrappers(words: list[str]) -> list[str]:
 
 def _find_script(words: Sequence[str]) -> str:
     """Return the script of ``bash -lc SCRIPT`` and its like."""
-    if words[0].rpartition("/")[2].removesuffix(".exe") not in _SHELLS:
+    if words[0].rpartition("/")[2].removesuffix(".exe") not in find_words("tools", "shell", "shells"):
         return ""
     for at, word in enumerate(words[1:-1], 1):
         if word.startswith("-") and word.lower().lstrip("-") in ("c", "lc", "cl", "ic", "lic", "command"):

@@ -129,6 +129,17 @@ def list_sections(state: State, language: Language, most: int = LINES_MAX) -> li
     return sections
 
 
+def write_facts(state: State, language: Language = "en") -> str:
+    """Return what calls and their results prove: files, checks, acts that cannot be undone, what failed."""
+    written: tuple[Iterable[StateLine], ...] = (
+        _write_files(state, language),
+        (_write_check(check, language) for check in reversed(state.checks)),
+        (_write_act(act, language) for act in reversed(state.acts)),
+        (_write_failed(failed) for failed in reversed(state.failed)),
+    )
+    return "\n".join(f"- {line.text}" for lines in written for line in list(lines)[:LINES_MAX])
+
+
 def describe_state(state: State) -> dict[str, object]:
     """Return a state as plain values for JSON, without what only ``advance`` needs."""
     hidden = ("pending", "found_files", "acted", "opening", "heard", "proposal", "has_text_results")

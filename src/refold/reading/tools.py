@@ -12,10 +12,9 @@ from functools import cache, lru_cache
 
 from refold.patterns import lazy_regex
 from refold.reading.events import Verb
-from refold.reading.rules import read_table
+from refold.reading.rules import find_rule
 from refold.reading.shell import SimpleCommand
 
-TABLE = "rules/tools.toml"
 NAME_CHARS_MAX = 200
 # ``mcp__github__create_issue``, ``functions.exec_command``, ``server:tool``: the tool is what comes last.
 _SERVER = lazy_regex(r"\A(?:mcp__.{0,100}?__|functions[.:]|[\w-]{1,60}[.:/](?=\w))")
@@ -56,7 +55,7 @@ def load_rules(kind: str) -> tuple[ToolRule, ...]:
             by=rule.get("by", ""),
             acts=tuple(rule.get("acts", {}).items()),
         )
-        for rule in read_table(TABLE)[kind]
+        for rule in find_rule("tools", kind)
     )
 
 
@@ -109,8 +108,8 @@ def drop_runners(words: Sequence[str]) -> Sequence[str]:
 
 @cache
 def _load_runners() -> tuple[tuple[str, ...], frozenset[str]]:
-    table = read_table(TABLE)
-    return tuple(map(str, table["runners"])), frozenset(map(str, table["runner_options"]))
+    table = find_rule("tools", "runner")
+    return tuple(map(str, table["words"])), frozenset(map(str, table["options"]))
 
 
 @lru_cache(maxsize=4_096)

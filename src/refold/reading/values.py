@@ -9,19 +9,22 @@ by ``owners``, and in JSON it is the field.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from refold.conversation.message import Part
 from refold.patterns import lazy_regex
-from refold.reading.changes import CONTENT_KEYS
-from refold.reading.events import Value, ValueSource
+from refold.reading.changes import content_keys
+from refold.reading.events import Action, Value, ValueSource
 from refold.reading.fields import parse_record
 from refold.reading.outcomes import split_notes
 from refold.reading.outputs import is_frame
-from refold.reading.owners import OwnerFinder, list_leaves
+from refold.reading.owners import OPENS_ZH, OwnerFinder, list_leaves, name_object
+from refold.reading.rules import find_rule, find_words, lazy_rule
+from refold.reading.words import find_stamp
 
 # A part longer than this is read at its head and its tail; the middle of a giant output is reached by its handle.
 HEAD_CHARS = 300_000
@@ -29,11 +32,11 @@ TAIL_CHARS = 100_000
 VALUE_CHARS_MAX = 160
 # A field of a record that is not longer is a value as a whole.
 FIELD_CHARS_MAX = 60
-# An output has at most so many lines of its harness in front.
 FRAME_LINES = 12
+# So many blanks before a name may stand for a stamp, which a sentence begins behind.
+BLANK_CHARS = 100
 # Values that say themselves what they are.
 SELF_EXPLAINED = frozenset(("file", "url", "email", "identifier", "flag", "name", "term"))
-# So many different values of one part become events.
 VALUES_MAX = 1_500
 
 _WORD = lazy_regex(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
@@ -47,11 +50,14 @@ _QUOTED = lazy_regex(
     r"""|(?<=“)([^”\n]{2,60})”|(?<=「)([^」\n]{2,60})」|(?<=《)([^》\n]{1,60})》"""
     r"""|(?<=`)(?<!``)([\w.$@#/:-]{2,60})`(?!`))"""
 )
+_NAMES_ZH = lazy_rule("values", "zh", "names")
+_NO_VALUE = lazy_rule("values", "no_value", "is")
+_AFTER_LINK = lazy_regex(r"\A[^(（]*[是有叫去到在和的我了为]")
 # In backticks a common word is a name of the code; in quotes ("yes.") it is how somebody put it.
 _HAN = lazy_regex(r"[\u3400-\u9fff]")
 _COMMON_WORD = lazy_regex(r"[a-z]+[.!?]?")
 _NAME = lazy_regex(
-    r"[A-Z](?<!\w[A-Z])(?<![.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
+    r"[A-Z](?<!\w[A-Z])(?<!\D[.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
     r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bYeah)(?<!\bBye)(?<!\bCongrats)(?<!\bSorry)"
     r"(?<!\bThe)(?<!\bThis)(?<!\bThat)"
     r"(?<!\bLet)(?<!\bWhat)(?<!\bHow)(?<!\bAnd)(?<!\bBut)(?<!\bFor)(?<!\bAll)(?<!\bYour)(?<!\bWhen)(?<!\bAlso)"
@@ -59,19 +65,16 @@ _NAME = lazy_regex(
     # "**Cabin Class:** economy": the label of a field names nothing.
     r"(?!\*{0,2}[:：])"
 )
-# ``@property`` on a line of its own is code, nobody's name; nor is the address of an object in memory an id.
+# ``@property`` on a line of its own is code, nobody's name.
 _DECORATOR = lazy_regex(r"^[ \t]{0,40}@[\w.]{2,60}(?=\(|[ \t]{0,4}$)", re.M)
-_OBJECT = lazy_regex(r"0x[57][0-9a-f]{11}")
-# Types and encodings, which every program names; PY-313 is a ticket.
-_TYPE = lazy_regex(r"(?:u?int|float|complex|bool|str|base|md|python|py)\d{1,3}|(?:utf|sha)-?\d{1,3}", re.I)
 # 1724-1732 are lines of a file, gone with the next edit, or years.
 _RANGE = lazy_regex(r"([1-9]\d{1,4})-([1-9]\d{1,4})")
 RANGE_MAX = 500
-_TAG = lazy_regex(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
+_TAG = lazy_regex(r"[#@](?<![\w&/#][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
 # without a space is one long run.
 _ZH_NUMBER = lazy_regex(
-    r"(?<![\dA-Za-z])(?<![A-Za-z]-)\d[\d,.]{0,20}+(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米|分(?!钟))|点\d{0,2}分?)"
+    r"(?<![\dA-Za-z])(?<![A-Za-z]-)\d[\d,.]{0,20}+(?:年(?:\d{1,2}月(?:\d{1,2}日)?)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米|分(?!钟))|点\d{0,2}分?)"
 )
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|"
@@ -84,7 +87,6 @@ _DATE_WORDS = lazy_regex(
 )
 _JSON_KEY = lazy_regex(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = lazy_regex(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
-# The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
 _ANSI = lazy_regex(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 # The pattern begins with the digit itself, so that the engine can skip to it; the text before it is checked afterwards.
 _SED = lazy_regex(
@@ -101,97 +103,16 @@ _HEAD = lazy_regex(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
 
 _DATE = lazy_regex(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ][\d:.+Zz-]{4,32})?|\d{1,2}/\d{1,2}/\d{2,4}")
 _TIME = lazy_regex(r"\d{1,2}:\d{2}(?::\d{2})?(?:\+\d{1,2})?")
-_UUID = lazy_regex(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HEX = lazy_regex(r"(?:0x)?(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,64}")
-_COLOUR = lazy_regex(r"#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?")
-_VERSION = lazy_regex(r"v?\d{1,4}\.\d{1,4}(?:\.\d{1,5}){1,2}(?:[.-]?(?:dev|rc|a|b|post|beta|alpha)[\w.]{0,12})?")
 _ADDRESS = lazy_regex(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?|localhost:\d{2,5}")
-_MONEY = lazy_regex(r"[$€£¥]\d[\d,]*(?:\.\d+)?[kKmM]?")
-_UNIT = lazy_regex(r"\d+(?:\.\d+)?(?:ms|s|min|h|d|B|[kKMGT]i?B|[kMG]?Hz|px|em|rem|km|cm|mm|kg|mg|%)")
-_NUMBER = lazy_regex(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{3,18}(?:\.\d+)?|-?\d{1,2}\.\d{2,17}")
-_TICKET = lazy_regex(r"#\d{1,8}|[A-Z][A-Z0-9]{1,9}-\d{1,8}|(?:PR|GH|CVE)-[\d-]{1,16}")
-_CODE = lazy_regex(r"(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,24}")
-_GROUPED = lazy_regex(r"(?=[\d-]{8})\d{2,8}(?:-\d{2,8}){1,5}")
-_KEYED = lazy_regex(r"[A-Za-z][A-Za-z]*(?:[_-][A-Za-z]+)*[_-]?\d{3,20}")
-_MIXED = lazy_regex(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9@]{6,40}")
-_EXTENSION = (
-    r"(?:pyi?|ipynb|[jt]sx?|mjs|cjs|json|jsonl|ya?ml|toml|ini|cfg|conf|mdx?|rst|txt|csv|tsv|html?|css|scss|xml|svg|sh|bash|"
-    r"zsh|ps1|bat|c|h|cc|cpp|hpp|cs|java|kt|go|rs|rb|php|swift|scala|lua|pl|r|sql|db|sqlite3?|proto|lock|log|env|"
-    r"diff|patch|gz|zip|tar|tgz|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|webp|mp[34]|wav|so|dll|exe|whl|jar|vue|svelte|astro|tex|bib|gradle|tf|mts|cts|snap|template|example|properties|plist|wasm)"
-)
-_PATH = lazy_regex(
-    rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
-)
-# An attribute whose name is also an extension: client.db and Response.json are not files, but app.log is.
-_ATTRIBUTE = lazy_regex(
-    r"(?:self|cls|this|req|res|request|client|ctx|Request|Response|Client|Session)\.(?:json|db|log|env)"
-)
-_TREE = lazy_regex(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
-# Two words around a slash are more often a choice than a folder.
+_PROSE_PAIR = lazy_regex(r"[A-Za-z]?[a-z]{1,30}[/-][a-z]{2,30}(?:[/-][a-z]{2,30})?[.,:]?")
+_BETWEEN_WORDS = lazy_regex(r"(?: [A-Za-z]{2}|[.,!?]?\s|\Z)")
 _PAIR = lazy_regex(r"[A-Za-z-]+/[A-Za-z-]+")
-# 40/40 and 1/1 say that all is there; 38/40 says how much.
-_ALL_OF = lazy_regex(r"(\d+)/\1")
-_OUT_OF = lazy_regex(r"\d+/\d+")
-_DOTTED = lazy_regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
-_SCOPED = lazy_regex(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
-_SNAKE = lazy_regex(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
-_PLURAL = lazy_regex(r"[A-Z]{2,}s")
-_CAMEL = lazy_regex(
-    r"[a-z]+\d*(?:[A-Z][a-z0-9]+)+[A-Z]*|(?:[A-Z][a-z0-9]+){2,}[A-Z]*|[A-Z]{2,}[a-z]\w*|[A-Z][a-z]+[A-Z]+\w*"
-)
-_CONST = lazy_regex(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
-_FLAG = lazy_regex(r"--[a-z][a-z0-9-]{2,40}")
-_KEBAB = lazy_regex(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
+# An id that names its kind: certificate_3221322, PY-313, @octocat.
+_NAMED_ID = lazy_regex(r"[#@][A-Za-z]\w*|[A-Za-z]{3,30}_\w*\d\w*|[A-Z]{2,10}-\d{1,8}")
 
-# An id with letters in front: certificate_3221322, HAT045, PY-313, USR005.
-_NAMED_ID = lazy_regex(r"[#@][A-Za-z]\w*|[A-Za-z][A-Za-z_]{1,60}+-?\d[\w-]*+")
-
+_LISTING = lazy_regex(lambda: f"(?m)^(?:{'|'.join(rule['is'] for rule in find_rule('values', 'listing'))})[^\n]*")
 # What a field holds as a whole: a word or a few, never code.
 _FIELD = lazy_regex(r"[\w$€£¥#@+~/.-][\w .,:/@#&'%+~-]*")
-
-_ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "i/o"))
-
-# Tried in order; the first that fits the whole word names it.
-_SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("date", _DATE),
-    ("time", _TIME),
-    ("id", _UUID),
-    ("id", _COLOUR),
-    ("address", _ADDRESS),
-    ("version", _VERSION),
-    ("money", _MONEY),
-    ("number", _UNIT),
-    ("number", _NUMBER),
-    ("number", _OUT_OF),
-    ("id", _TICKET),
-    ("id", _HEX),
-    ("id", _CODE),
-    ("id", _GROUPED),
-    ("id", _KEYED),
-    ("identifier", _ATTRIBUTE),
-    ("file", _PATH),
-    ("file", _TREE),
-    ("identifier", _SCOPED),
-    ("identifier", _DOTTED),
-    ("identifier", _CONST),
-    ("identifier", _SNAKE),
-    ("identifier", _CAMEL),
-    ("id", _MIXED),
-    ("flag", _FLAG),
-    ("term", _KEBAB),
-)
-
-
-_NAMES = tuple(f"g{at}" for at in range(len(_SORTS)))
-# One pattern for all of them: of a word most sorts are tried in vain, and each try has its price.
-_SORTED = lazy_regex(
-    "|".join(
-        f"(?P<{name}>{f'(?a:{pattern.pattern})' if pattern.flags & re.ASCII else pattern.pattern})"
-        for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True)
-    )
-)
-_SORT_OF = {name: sort for name, (sort, _) in zip(_NAMES, _SORTS, strict=True)}
-_TREE_NAME = next(name for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True) if pattern is _TREE)
 
 _CACHED_CHARS_MAX = 100
 
@@ -204,22 +125,27 @@ def classify_word(word: str) -> tuple[str, str] | None:
     value = _TAIL.sub("", _HEAD.sub("", word))
     if (
         len(value) < 2
-        or value.lower() in _ABBREVIATIONS
-        or _TYPE.fullmatch(value)
+        or _NO_VALUE.fullmatch(value)
         or _is_range(value)
-        or _PLURAL.fullmatch(value)
-        or _ALL_OF.fullmatch(value)
-        or _OBJECT.fullmatch(value)
         or (value.isalpha() and (value.islower() or value.istitle()))
     ):
         return None
     if ":" in value and "::" not in value:
         value = _before_colon(value)
-    found = _SORTED.fullmatch(value)
+    pattern, sorts = _load_sorts()
+    found = pattern.fullmatch(value)
     if found is None or found.lastgroup is None:
         return None
-    is_pair = found.lastgroup == _TREE_NAME and _PAIR.fullmatch(value) is not None
-    return ("term" if is_pair else _SORT_OF[found.lastgroup]), value
+    sort = sorts[int(found.lastgroup[1:])]
+    return ("term" if sort == "file" and _PAIR.fullmatch(value) else sort), value
+
+
+@cache
+def _load_sorts() -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """Return one pattern for all sorts, with a group for each: most are tried in vain, and each try has its price."""
+    rules = find_rule("values", "sort")
+    pattern = "|".join(f"(?P<g{at}>{rule['is']})" for at, rule in enumerate(rules))
+    return re.compile(pattern), tuple(rule["sort"] for rule in rules)
 
 
 def _is_range(value: str) -> bool:
@@ -238,17 +164,22 @@ def _before_colon(value: str) -> str:
 Place = tuple[str, str, int, int]
 
 
-def read_values(part: Part, index: int, source: ValueSource) -> tuple[Value, ...]:
+def read_values(part: Part, index: int, source: ValueSource, action: Action | None = None) -> tuple[Value, ...]:
     """Return the exact values of one part of a message, each once, with its owner.
 
-    In what a person or an assistant says, names and quoted phrases are values, too.
+    In what a person or an assistant says, names and quoted phrases are values, too. ``action`` is the call, or the one
+    that a result answers.
     """
     is_spoken = source in ("person", "assistant")
     text = _blank_notes(part.text)
-    text = text if is_spoken else _blank_frame(text)
+    if is_spoken:
+        stamp = find_stamp(text)
+        text = f"{' ' * stamp}{text[stamp:]}"
+    else:
+        text = blank_frame(text)
     record = None if is_spoken else parse_record(text.strip())
     if record is not None:
-        found = _read_record(record, len(text), index)
+        found = _read_record(record, len(text), index, name_object(action))
     else:
         found = _read_text(text, index, is_spoken=is_spoken)
     chosen = sorted(found, key=_order)[:VALUES_MAX]
@@ -263,15 +194,21 @@ def _blank_notes(text: str) -> str:
     return text
 
 
-def _blank_frame(text: str) -> str:
-    """Blank out the lines that a harness put in front of an output."""
+def blank_frame(text: str) -> str:
+    """Blank out the lines that a harness put in front of an output and behind it."""
     at = 0
     for _ in range(FRAME_LINES):
         border = text.find("\n", at, at + 300)
         if border < 0 or not is_frame(text[at:border]):
             break
         at = border + 1
-    return f"{' ' * at}{text[at:]}" if at else text
+    end = len(text)
+    for _ in range(FRAME_LINES):
+        border = text.rfind("\n", max(at, end - 300), end)
+        if border < 0 or not is_frame(text[border + 1 : end]):
+            break
+        end = border
+    return f"{' ' * at}{text[at:end]}" if at or end < len(text) else text
 
 
 def _order(value: Value) -> tuple[bool, int]:
@@ -280,43 +217,60 @@ def _order(value: Value) -> tuple[bool, int]:
 
 
 def _read_text(text: str, index: int, *, is_spoken: bool) -> Iterator[Value]:
-    owners = OwnerFinder(text)
-    for sort, value, times, start in find_places(text, with_names=is_spoken):
+    for sort, value, times, start, owner in _find_owned(text, is_spoken=is_spoken):
         stop = start + len(value)
-        owner = "" if sort in SELF_EXPLAINED else owners.find(start, stop)
+        yield Value(part=index, start=start, stop=stop, text=value, sort=sort, owner=owner, times=times)
+
+
+def _find_owned(text: str, *, is_spoken: bool) -> Iterator[tuple[str, str, int, int, str]]:
+    """Return the values of a text that explain themselves or have an owner: sort, value, times, start, owner."""
+    places = find_places(text, with_names=is_spoken)
+    needs_names = is_spoken and any(sort not in SELF_EXPLAINED for sort, *_ in places)
+    names = sorted((start, name) for sort, name, start in _find_names(text) if sort == "name") if needs_names else ()
+    owners = OwnerFinder(text, names, is_spoken=is_spoken)
+    listed = () if is_spoken else [line.span() for line in _LISTING.finditer(text)]
+    for sort, value, times, start in places:
+        if sort in SELF_EXPLAINED:
+            yield sort, value, times, start, ""
+            continue
+        at = bisect_left(listed, (start + 1, 0)) - 1
+        if at >= 0 and start < listed[at][1]:
+            continue
+        owner = owners.find(start, start + len(value), is_id=sort == "id")
         if owner or explains_itself(sort, value):
-            yield Value(part=index, start=start, stop=stop, text=value, sort=sort, owner=owner, times=times)
+            yield sort, value, times, start, owner
 
 
-def _read_record(record: object, size: int, index: int) -> Iterator[Value]:
+def _read_record(record: object, size: int, index: int, thing: str) -> Iterator[Value]:
     """Read the leaves of a JSON value; the same value under several fields keeps its first owner."""
     met: dict[str, Value] = {}
-    for owner, leaf in list_leaves(record):
-        is_content = owner.rpartition("› ")[2] in CONTENT_KEYS
-        for sort, value, times, own in _read_leaf(leaf, is_content=is_content):
+    for owner, leaf in list_leaves(record, thing):
+        for sort, value, times, label in _read_leaf(owner, leaf):
             before = met.get(value)
             count = times + (before.times if before else 0)
-            label = before.owner if before else f"{owner} › {own}" if own and owner else owner or own
+            label = before.owner if before and before.owner else label
             met[value] = Value(part=index, stop=size, text=value, sort=sort, owner=label, times=count)
     yield from met.values()
 
 
-def _read_leaf(leaf: str, *, is_content: bool) -> Iterator[tuple[str, str, int, str]]:
+def _read_leaf(owner: str, leaf: str) -> Iterator[tuple[str, str, int, str]]:
     """Return the values of one field: itself where it is short, else those in its text; of content only those."""
-    if len(leaf) <= FIELD_CHARS_MAX and not is_content and _FIELD.fullmatch(leaf):
+    key = owner.rpartition("› ")[2]
+    is_text = key in content_keys() or key in find_words("values", "keys", "text")
+    if len(leaf) <= FIELD_CHARS_MAX and not is_text and _FIELD.fullmatch(leaf):
         known = classify_word(leaf) if " " not in leaf else None
         if known is not None and known[1] == leaf:
-            yield (*known, 1, "")
+            sort, own = known[0], "" if known[0] == "file" and "›" not in owner else owner
+            if own or explains_itself(sort, leaf):
+                yield sort, leaf, 1, own
             return
-        if len(leaf) > 1 or leaf.isdecimal():
-            yield "field", leaf, 1, ""
+        if owner and (len(leaf) > 1 or leaf.isdecimal()):
+            yield "field", leaf, 1, owner
             if " " not in leaf:
                 return
-    owners = OwnerFinder(leaf)
-    for sort, value, times, start in find_places(leaf, with_names=False):
-        own = "" if sort in SELF_EXPLAINED else owners.find(start, start + len(value))
-        if value != leaf and (own or explains_itself(sort, value) or len(leaf) <= FIELD_CHARS_MAX):
-            yield sort, value, times, own
+    for sort, value, times, _, own in _find_owned(leaf, is_spoken=False):
+        if value != leaf:
+            yield sort, value, times, own if is_text or not (own and owner) else f"{owner} › {own}"
 
 
 def explains_itself(sort: str, value: str) -> bool:
@@ -385,12 +339,17 @@ def _scan(text: str, offset: int, found: dict[str, _Met], *, with_names: bool) -
         # The cache holds short words only: nothing bounds its memory otherwise.
         classify = classify_word if len(word) <= _CACHED_CHARS_MAX else classify_word.__wrapped__
         known = classify(word)
-        if known is not None:
+        # "short-term", "read/write": two words of prose.
+        if known is not None and not (known[0] == "term" and _is_prose(text, start, start + len(word))):
             note(*known, start + max(0, word.find(known[1])), times)
     if with_names:
         for sort, name, start in _find_names(text):
             if name not in found:
                 note(sort, name, start)
+
+
+def _is_prose(text: str, start: int, stop: int) -> bool:
+    return _PROSE_PAIR.fullmatch(text, start, stop) is not None and _BETWEEN_WORDS.match(text, stop) is not None
 
 
 def _count_words(text: str) -> dict[str, tuple[int, int]]:
@@ -427,8 +386,13 @@ def _find_names(text: str) -> Iterator[tuple[str, str, int]]:
         is_speech = bool(others[2]) and _HAN.search(name) is not None
         if name and not is_speech and (code or not _COMMON_WORD.fullmatch(name)):
             yield "name", name, quoted.start() + quoted[0].find(name)
+    if not text.isascii():
+        for name in _NAMES_ZH.finditer(text):
+            bare = OPENS_ZH.sub("", _AFTER_LINK.sub("", name[0]))
+            if len(bare) > 3:
+                yield "name", bare, name.end() - len(bare)
     for name in _NAME.finditer(text):
-        if len(name[0]) <= VALUE_CHARS_MAX:
+        if len(name[0]) <= VALUE_CHARS_MAX and text[max(0, name.start() - BLANK_CHARS) : name.start()].strip():
             yield "name", name[0], name.start()
     for tag in _TAG.finditer(text):
         yield "id", tag[0], tag.start()
@@ -439,24 +403,3 @@ def _list_spans(text: str) -> Iterable[tuple[int, int]]:
     if len(text) <= HEAD_CHARS + TAIL_CHARS:
         return ((0, len(text)),)
     return (0, HEAD_CHARS), (len(text) - TAIL_CHARS, len(text))
-
-
-def clip_text(text: str) -> str:
-    """Return the part of a text that is read: all of it, or head and tail of a giant one."""
-    return "\n".join(text[start:stop] for start, stop in _list_spans(text))
-
-
-_HEX_DIGITS = lazy_regex(r"[0-9a-f]+")
-_DIGITS = lazy_regex(r"\d+")
-# A word, a sign, and letters among digits: bkg_k1hecyw115.
-RANDOM = lazy_regex(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
-
-
-def shape_of(value: str) -> str:
-    """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
-    if len(value) >= 6 and _HEX_DIGITS.fullmatch(value):
-        return f"{len(value)} hex digits"
-    random = RANDOM.fullmatch(value)
-    if random:
-        return f"{random[1]}{len(random[2])} signs"
-    return _DIGITS.sub(lambda run: "#" * len(run[0]), value)

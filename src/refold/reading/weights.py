@@ -33,7 +33,6 @@ class SeenValue:
     first_at: int = 0
     last_at: int = 0
     spoken_at: int = -1
-    asked_as: str = ""
     crowd: int = 1_000_000
     is_changed: bool = False
 
@@ -73,8 +72,6 @@ def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -
     known.last_at = at
     if event.source != "result":
         known.spoken_at = at
-    if event.source == "call":
-        known.asked_as = _last_key(event.owner)
     known.crowd = min(known.crowd, crowd)
     known.by_person += event.source == "person"
     known.by_assistant += event.source == "assistant"
@@ -82,11 +79,8 @@ def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -
     known.by_result += event.source == "result"
 
 
-def describe(seen: SeenValue, size: int, *, is_asked: bool) -> dict[str, float]:
-    """Return the features of a value after ``size`` messages.
-
-    ``is_asked``: calls have an argument of the name that the value has as a field.
-    """
+def describe(seen: SeenValue, size: int) -> dict[str, float]:
+    """Return the features of a value after ``size`` messages."""
     value = seen.value
     age = (size - seen.last_at) / max(1, size)
     crowd = math.log2(1 + seen.crowd)
@@ -99,26 +93,33 @@ def describe(seen: SeenValue, size: int, *, is_asked: bool) -> dict[str, float]:
         "times": math.log2(1 + seen.times),
         "age": age,
         "crowd": crowd,
-        "asked": float(is_asked),
         "changed": float(seen.is_changed),
         "length": math.log2(len(value.text)),
         "small number": float(value.text.isdecimal() and len(value.text) < 5),
         f"sort {value.sort}": 1.0,
+        **_describe_form(value),
     }
     if seen.spoken_at >= 0:
         features["spoken age"] = (size - seen.spoken_at) / max(1, size)
     else:
         # Only tools have named it so far.
-        kind = f"unspoken {value.sort}"
-        features |= {"unspoken": 1.0, "unspoken age": age, "unspoken crowd": crowd}
-        features |= {kind: 1.0} if value.sort in ("identifier", "file") else {}
+        features |= {"unspoken": 1.0, "unspoken age": age, "unspoken crowd": crowd, f"unspoken {value.sort}": 1.0}
     return features
 
 
-def list_features(seen: Mapping[str, SeenValue], size: int) -> dict[str, dict[str, float]]:
-    """Return the features of all values of a conversation of ``size`` messages."""
-    asked = {one.asked_as for one in seen.values()} - {""}
-    return {text: describe(one, size, is_asked=_last_key(one.value.owner) in asked) for text, one in seen.items()}
+def _describe_form(value: Value) -> dict[str, float]:
+    """Return what the spelling of a name of code or of a path tells."""
+    text = value.text
+    if value.sort == "file":
+        return {"form depth": float(text.count("/")), "form absolute": float(text.startswith("/"))}
+    if value.sort != "identifier":
+        return {}
+    return {
+        "form dotted": float("." in text or "::" in text),
+        "form special": float(text.startswith("__")),
+        "form constant": float(text.isupper()),
+        "form class": float(text[:1].isupper() and not text.isupper()),
+    }
 
 
 def weigh(features: Mapping[str, float]) -> float:
@@ -130,9 +131,5 @@ def weigh(features: Mapping[str, float]) -> float:
 
 def rank(seen: Mapping[str, SeenValue], size: int) -> list[tuple[float, SeenValue]]:
     """Return values with their likelihood of being used again, likeliest first; the order is always the same."""
-    weighed = ((weigh(features), text) for text, features in list_features(seen, size).items())
+    weighed = ((weigh(describe(one, size)), text) for text, one in seen.items())
     return [(round(weight, 6), seen[text]) for weight, text in sorted(weighed, key=lambda pair: (-pair[0], pair[1]))]
-
-
-def _last_key(owner: str) -> str:
-    return owner.rpartition("› ")[2]

@@ -28,7 +28,7 @@ from refold.reading.events import (
     UtteranceKind,
     WorkPlan,
 )
-from refold.reading.rules import find_kinds, load_weights
+from refold.reading.rules import find_kinds, lazy_rule, load_weights
 from refold.reading.sentences import PlacedSentence, split_sentences
 
 Voice = Literal["person", "assistant", "harness"]
@@ -50,39 +50,26 @@ NOTE_CHARS = 600
 
 _PERSON: tuple[UtteranceKind, ...] = ("rule", "correction", "approval", "request", "question")
 _ASSISTANT: tuple[StatementKind, ...] = ("guess", "conclusion", "done", "cause", "decision", "finding", "intent")
-_QUESTION = lazy_regex(r"[?？][\"'”’)）*_` ]{0,4}\Z")
+_QUESTION = lazy_rule("words", "form", "question", "is")
 # A question that asks for a deed, not for words.
-_ASKS_FOR = lazy_regex(
-    r"\b(?:if you could|(?:can|could|would|will|couldn't|can't) (?:you|we|u))\b|\bplease\b|"
-    r"帮|请(?!问)|麻烦|能不能|能推荐|可以.{0,6}(?:把|给)",
-    re.I,
-)
-_ASKS_OPENLY = lazy_regex(r"\b(?:you|your)\b|[您你]", re.I)
+_ASKS_FOR = lazy_rule("words", "form", "asks_for", "is")
+_ASKS_OPENLY = lazy_rule("words", "form", "asks_openly", "is")
 _BOX = lazy_regex(r"\[[ xX~-]\][ \t]{1,4}(?=\S)")
-_NEXT_STEP = lazy_regex(r"(?:\w{2,9},? ){0,2}(?:I|we) (?:should|need to|have to|must|can|want to)\b", re.I)
+_NEXT_STEP = lazy_rule("words", "form", "next_step", "is")
 # Labels before the first sentence: "THOUGHT:", and stamps of time and name of a chat that was recorded.
-_LABEL = lazy_regex(r"\s*+(?:[A-Z]{4,12}:\s+)(?=\S)")
-_STAMP = lazy_regex(
-    r"\s*+(?:[\[(][^\n\[\]()]{0,60}\d{1,4}[:/.-]\d{1,2}[^\n\[\]()]{0,60}[\])]\s{0,4})?[^\W\d][\w.' -]{0,40}[:：](?=\s)"
-)
-_STAMP_OPENS = lazy_regex(r"\s*+[\[(][^\n\[\]()]{0,60}\d")
-_NAMED = lazy_regex(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w|\b[A-Z]{2,}\d")
+_LABEL = lazy_rule("words", "form", "label", "is")
+_STAMP = lazy_rule("words", "form", "stamp", "is")
+_STAMP_OPENS = lazy_rule("words", "form", "stamp_opens", "is")
+_NAMED = lazy_rule("words", "form", "named", "is")
 # A client's own commands, as it writes them into the message of a person.
-_COMMAND_TAGS = lazy_regex(
-    r"\s{0,9}(?:<command-(?:name|message)>[^<]{0,200}</command-\w{1,20}>\s{0,9}){1,4}(?:<command-args>)?"
-)
-_NOTES: tuple[tuple[NoteKind, re.Pattern[str]], ...] = (
-    (
-        "complaint",
-        lazy_regex(r"exactly one|could not be parsed|format|invalid|did not (?:use|call|contain)|格式|无法解析", re.I),
-    ),
-    ("continue", lazy_regex(r"\A\W{0,9}(?:please )?(?:continue|keep going|carry on|go on)|\A\W{0,9}请?继续", re.I)),
-    ("environment", lazy_regex(r"environment|<cwd>|working directory|repository_info|runtime_info|agents\.md", re.I)),
-    ("command", lazy_regex(r"<command-|local-command|<bash-|\A\s{0,9}/\w|interrupted|aborted|notification", re.I)),
-)
-
-
-_ASKS_LAST_ZH = lazy_regex(r"([^\n]{9,400}[，；。！])[^，；。！\n]{1,60}", re.S)
+_COMMAND_TAGS = lazy_rule("words", "form", "command_tags", "is")
+_NOTES: dict[NoteKind, re.Pattern[str]] = {
+    "complaint": lazy_rule("words", "note", "complaint"),
+    "continue": lazy_rule("words", "note", "continue"),
+    "environment": lazy_rule("words", "note", "environment"),
+    "command": lazy_rule("words", "note", "command"),
+}
+_ASKS_LAST_ZH = lazy_rule("words", "form", "asks_last_zh", "is")
 
 
 def read_words(part: Part, index: int, speaker: Voice) -> tuple[ReadEvent, ...]:
@@ -113,7 +100,7 @@ def _find_notes(text: str) -> list[tuple[int, int]]:
 
 def _read_note(text: str, index: int, start: int, stop: int) -> HarnessNote:
     opening = text[start : min(stop, start + NOTE_CHARS)]
-    kind: NoteKind = next((kind for kind, pattern in _NOTES if pattern.search(opening)), "reminder")
+    kind: NoteKind = next((kind for kind, pattern in _NOTES.items() if pattern.search(opening)), "reminder")
     return HarnessNote(part=index, start=start, stop=stop, text=text[start:stop], kind=kind)
 
 
@@ -135,6 +122,12 @@ def _read_sentences(text: str, start: int, stop: int) -> list[PlacedSentence]:
         found = [*head, *split_sentences(text, stop - TAIL_CHARS if tail_start < 0 else tail_start, stop)]
     split = [piece for one in found for piece in _split_question(one)]
     return [replace(one, lead=lead) for one in split] if lead else split
+
+
+def find_stamp(text: str) -> int:
+    """Return where the words of a recorded chat begin, behind the time and the name of the speaker; else 0."""
+    stamp = _STAMP.match(text) if _STAMP_OPENS.match(text) else None
+    return stamp.end() if stamp is not None else 0
 
 
 def _split_question(sentence: PlacedSentence) -> tuple[PlacedSentence, ...]:
@@ -180,7 +173,7 @@ def _find_block_stop(sentence: PlacedSentence, text: str) -> int:
     return text.find(sentence.block, sentence.stop) + len(sentence.block)
 
 
-def _classify_person(sentence: PlacedSentence, found: set[str], *, is_pasted: bool) -> UtteranceKind:
+def _classify_person(sentence: PlacedSentence, found: frozenset[str], *, is_pasted: bool) -> UtteranceKind:
     text, kinds = sentence.text, set(found)
     if sentence.shape == "quote":
         return "remark"

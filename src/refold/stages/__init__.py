@@ -5,7 +5,6 @@ from refold.stages.dedupe import Dedupe
 from refold.stages.densify import Densify
 from refold.stages.fold import Fold
 from refold.stages.mask import Mask
-from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
 from refold.stages.stage import Stage
@@ -13,5 +12,5 @@ from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Densify, Truncate, Dedupe, Offload, Mask, Merge, Fold, Prune, Window, Clamp)
+    stage.name: stage for stage in (Densify, Truncate, Dedupe, Offload, Mask, Fold, Prune, Window, Clamp)
 }

@@ -44,6 +44,7 @@ class Clamp:
 
     name: ClassVar[str] = "clamp"
     when: ClassVar[When] = "hard"
+    is_last_resort: ClassVar[bool] = True  # It may cut even what is protected.
 
     tokens_min: int = 48
     newest_user: bool = False

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from refold.budget.trigger import Foldable
 from refold.conversation import because
 from refold.conversation.reason import Reason, join_reasons
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, View
+from refold.reading.facts import merge_facts
 from refold.stages.clamp import Clamp
-from refold.stages.extract.facts import merge_facts
-from refold.stages.extract.layout import CLOSING
-from refold.stages.extract.source import Source, find_turn_range
-from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold_units import (
     FoldOptions,
     UnitChoice,
@@ -32,10 +30,11 @@ from refold.stages.fold_units import (
     share_room,
     summary_room,
     weigh_span,
-    works_alone,
 )
 from refold.stages.prompts import Demands, PromptRoom
-from refold.stages.record.source import write_source
+from refold.stages.record.frame import CLOSING
+from refold.stages.record.record import RecordOptions, WrittenRecord
+from refold.stages.record.source import Source, find_turn_range
 from refold.stages.stage import Goal, Proposal, Proposed, When, free_runs, items_of
 from refold.stages.summarise import SIZE_SHARE_MAX, ModelWords, SummaryRequest
 
@@ -45,8 +44,6 @@ WORDS_TOKENS_MIN = 80
 FRAME_CHARS = 80
 # A lone earlier record is rewritten only if it has outgrown its room by this factor.
 OUTGROWN = 1.25
-# In a record that will stay cached, words take at most this share: later records need the rest of the room.
-STANDING_WORDS_SHARE = 0.4
 # Records that take less than this share of the room that was set aside for them leave it to what stays verbatim.
 ROOM_USED_MIN = 0.7
 # A span gets so many tokens, or half of its own, however large the others are: a bare frame tells nothing.
@@ -63,6 +60,7 @@ class Fold(FoldOptions):
     """Fold the oldest units, as many as the options and the goal say."""
 
     when: ClassVar[When] = "batch"
+    may_be_forced: ClassVar[bool] = True  # By a person or a count, although the tokens do not require it.
 
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return one fold for each run of old units; with a model configured, ask it for the words first."""
@@ -79,9 +77,14 @@ class Fold(FoldOptions):
         again = edits if more.spans == choice.spans else self._fold_choice(view, goal, more)
         return again if view.tokens - _count_freed(again) <= goal.target else edits
 
+    def count_foldable(self, view: View, goal: Goal) -> Foldable:
+        """Return what a fold by count would take now. A fold that takes only an earlier record changes nothing."""
+        spans = choose_units(self, view, goal).spans
+        new = [item for span in spans for item in items_of(view, span) if not item.is_fold]
+        return Foldable(len(new), sum(item.tokens for item in new), any(item.is_fold for item in view.items))
+
     def _fold_choice(self, view: View, goal: Goal, choice: UnitChoice) -> list[Edit]:
-        fold_spans = self._fold_states if self.from_state else self._fold_spans
-        return [*fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
+        return [*self._fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
 
     def _shorten(self, view: View, choice: UnitChoice) -> list[Edit]:
         """Cut the results of the one unit that is too large to stay whole and too new to go."""
@@ -92,48 +95,35 @@ class Fold(FoldOptions):
         return [replace(edit, stage=self.name, id="") for edit in cuts]
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
-        edits: list[Edit] = []
-        left = 0
-        for span, options in self._plan_spans(view, goal, spans):
-            source = Source.read(view, span, spans, edits, self._find_place(view, span))
-            # A record may use what the one before it did not need.
-            size = sum(item.tokens for item in source.items)
-            most = max(options.tokens_max, min(options.tokens_max + left, int(size * SIZE_SHARE_MAX)))
-            extract = source.extract(view, self._open_extract(replace(options, tokens_max=most)), goal)
-            edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
-            if edit is not None:
-                left = max(0, left + options.tokens_max - edit.tokens_after)
-                edits.append(edit)
-        return edits
-
-    def _fold_states(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         """Fold spans into records that are written from the state of the work; the last record has the state."""
         planned = self._plan_spans(view, goal, spans)
         if planned and self.stands(goal):
-            planned = [*((span, replace(one, with_state=False)) for span, one in planned[:-1]), planned[-1]]
             planned[-1:] = self._split_current(view, goal, *planned[-1])
             spans = [span for span, _ in planned]
+        planned[:-1] = [(span, replace(options, with_state=False)) for span, options in planned[:-1]]
         edits: list[Edit] = []
         left = 0
         for span, options in planned:
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
             size = sum(item.tokens for item in source.items)
             most = max(options.tokens_max, min(options.tokens_max + left, int(size * SIZE_SHARE_MAX)))
-            opening = self.extract_opening or options.opening
-            record = write_source(source, view, replace(options, tokens_max=most, opening=opening), goal)
-            edit = source.fold(view, record, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
-            if self._is_worth_it(view, edit, _bind_force(goal, view, span, spans)):
+            # A record may use what the one before it did not need.
+            record = source.write(view, self._open_extract(replace(options, tokens_max=most)), goal)
+            edit = self._make_edit(view, source, record, _bind_force(goal, view, span, spans))
+            if edit is not None:
                 left = max(0, left + options.tokens_max - edit.tokens_after)
                 edits.append(edit)
         return edits
 
     def _split_current(
-        self, view: View, goal: Goal, span: Sequence[Unit], options: ExtractOptions
-    ) -> list[tuple[Sequence[Unit], ExtractOptions]]:
+        self, view: View, goal: Goal, span: Sequence[Unit], options: RecordOptions
+    ) -> list[tuple[Sequence[Unit], RecordOptions]]:
         """Split the newest units off a span: their record states how things are now, and the next fold rewrites it.
 
-        The record of the other units stays as it is, cached.
+        The record of the other units stays as it is, cached. The first record of a conversation is not split.
         """
+        if not any(item.is_fold and (fold := item.edits[0].fold) and fold.is_current for item in view.items):
+            return [(span, options)]
         room = max(STATE_TOKENS_MIN, int((goal.hard - count_lasting(view)) * STATE_SHARE))
         carried, at = 0, len(span)
         while at > 1 and carried < room * CARRIER_FACTOR:
@@ -152,29 +142,34 @@ class Fold(FoldOptions):
     def _ask_model(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]], shortened: Sequence[Edit]
     ) -> Proposal:
-        """Ask for each summary; where no words can be trusted the extract takes their place, and the note says why."""
+        """Ask once, for the note on the largest span; rules write the others, and it if no words can be trusted."""
         edits: list[Edit] = []
         notes: list[Reason] = []
         is_failed = False
-        for span, options in self._plan_spans(view, goal, spans):
+        planned = self._plan_spans(view, goal, spans)
+        largest = max((span for span, _ in planned), key=lambda span: _count_span(view, span), default=())
+        for span, options in planned:
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
-            extract = source.extract(view, self._open_extract(options), goal)
-            if self.is_paced and not goal.force and source.count_untold(view) < goal.soft - goal.target:
-                plain = self._make_edit(view, source, extract, goal)
+            record = source.write(view, self._open_extract(options), goal)
+            little = self.is_paced and not goal.force and source.count_untold(view) < goal.soft - goal.target
+            if little or (self.prompt_style == "note" and span is not largest):
+                plain = self._make_edit(view, source, record, goal)
                 edits += [plain] if plain is not None else []
-                notes.append(because.BY_RULES(because=because.LITTLE_NEW()))
+                notes += [because.BY_RULES(because=because.LITTLE_NEW())] if little else []
                 continue
             demands = self._make_demands(options)
             room = PromptRoom(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
             kept = self._list_kept(view, goal, span)
             told = yield from SummaryRequest(source, view, goal, demands, room, self.opening, kept).ask()
-            plain = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
-            edit = self._write_told(view, goal, source, extract, options=options, told=told) if told.text else None
+            plain = self._make_edit(view, source, record, _bind_force(goal, view, span, spans))
+            told = _carry_on(told, source, view, goal, options=self._open_extract(options))
+            edit = self._write_told(view, goal, source, options, told) if told.text else None
             if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):
                 edit = None
             if edit is not None:
                 edits.append(edit)
                 notes += [because.BY_MODEL(), *told.notes, *_note_index(edit, told)]
+                is_failed = is_failed or bool(told.failure)
                 continue
             if told.declined:
                 edits += [plain] if plain is not None else []
@@ -185,6 +180,8 @@ class Fold(FoldOptions):
             # S2.7: the history stays as it is, unless it would not fit.
             if self.on_failure == "keep" and view.tokens <= goal.hard:
                 notes.append(because.NO_SUMMARY(because=why))
+                if is_broken and self.prompt_style == "note":
+                    return Proposed([], join_reasons(notes), is_failed)
                 continue
             notes.append(because.BY_RULES(because=why))
             if plain is not None:
@@ -206,10 +203,10 @@ class Fold(FoldOptions):
             return None
         return tuple(item.raw for item in view.items[span[-1].stop :])
 
-    def _open_extract(self, options: ExtractOptions) -> ExtractOptions:
+    def _open_extract(self, options: RecordOptions) -> RecordOptions:
         return replace(options, opening=self.extract_opening) if self.extract_opening else options
 
-    def _make_demands(self, options: ExtractOptions) -> Demands:
+    def _make_demands(self, options: RecordOptions) -> Demands:
         """Return the demands on a model's summary: what the index does not hold, unless counts decide what stays."""
         index = 0 if self.keeps_by_count else min(options.index_tokens_max, options.tokens_max // 2)
         tokens = max(WORDS_TOKENS_MIN, options.tokens_max - index)
@@ -222,28 +219,27 @@ class Fold(FoldOptions):
         return Demands(self.prompt_style, tokens, chars, self.prompt, self.ask_facts)
 
     def _write_told(
-        self, view: View, goal: Goal, source: Source, extract: Extract, *, options: ExtractOptions, told: ModelWords
+        self, view: View, goal: Goal, source: Source, options: RecordOptions, told: ModelWords
     ) -> Edit | None:
         """Return the fold with a model's words; None if it would not be smaller than what it replaces."""
         left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
-        written = source.write(
-            view, extract, replace(options, index_tokens_max=min(options.index_tokens_max, left)), goal, told.text
-        )
+        options = replace(options, index_tokens_max=min(options.index_tokens_max, left))
+        written = source.write(view, options, goal, told.text)
         facts = tuple(replace(fact, handle=written.fold.handle) for fact in told.facts)
-        fold = replace(written.fold, facts=tuple(merge_facts(facts, written.fold.facts)))
-        # A model's words must always be shorter than what they replace; only the extract may be forced.
-        return self._make_edit(view, source, Extract(fold, written.text), replace(goal, force=False))
+        merged = tuple(merge_facts(facts, written.fold.facts))
+        fold = replace(written.fold, facts=merged, dropped=told.dropped, usage=told.usage)
+        # A model's words must always be shorter than what they replace; only the rules' record may be forced.
+        return self._make_edit(view, source, WrittenRecord(fold, written.text), replace(goal, force=False))
 
     def _plan_spans(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]
-    ) -> list[tuple[Sequence[Unit], ExtractOptions]]:
+    ) -> list[tuple[Sequence[Unit], RecordOptions]]:
         """Share the room for summaries out among the spans by what there is to tell; leave out what is not worth it."""
         runs = foldable_runs(self, view, goal)
         total = summary_room(self, view, goal, runs)
         index = share_room(self, view, goal, runs, share=self.index_share, tokens_max=self.index_tokens_max)
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
         weights = [weigh_span(view, span) for span in spans]
-        is_work = works_alone(view)
         planned = []
         for span, size, weight in zip(spans, sizes, weights, strict=True):
             least = max(find_least(goal), min(SPAN_TOKENS_MIN, size // 2))
@@ -251,30 +247,43 @@ class Fold(FoldOptions):
             items = items_of(view, span)
             if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
                 continue
-            options = ExtractOptions(
+            options = RecordOptions(
                 tokens_max=min(share, max(find_least(goal), int(size * SIZE_SHARE_MAX))),
                 index_tokens_max=min(self.index_tokens_max, index * share // max(1, total)),
                 style=self.style,
                 opening=self.opening,
                 closing=CLOSING[goal.language] if self.closing else "",
                 chars_max=self.summary_chars_max,
-                words_share=STANDING_WORDS_SHARE if self.stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
-                is_work=is_work,
                 states_task=self.keeps_by_count,
                 check=goal.check,
             )
             planned.append((span, options))
         return planned
 
-    def _make_edit(self, view: View, source: Source, extract: Extract, goal: Goal) -> Edit | None:
+    def _make_edit(self, view: View, source: Source, record: WrittenRecord, goal: Goal) -> Edit | None:
         """Return the fold, or None if it would not be smaller than what it replaces."""
-        edit = source.fold(view, extract, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
+        edit = source.fold(view, record, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
         return edit if self._is_worth_it(view, edit, goal) else None
 
     def _is_worth_it(self, view: View, edit: Edit, goal: Goal) -> bool:
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
         return goal.force or edit.tokens_after + least < edit.tokens_before
+
+
+def _carry_on(told: ModelWords, source: Source, view: View, goal: Goal, *, options: RecordOptions) -> ModelWords:
+    """Return the words of an answer that was cut off, or of the earlier note if there is none, with the rules' own."""
+    earlier = "\n".join(fold.summary for fold in source.previous if fold.by == "llm")
+    kept = told.text if told.is_partial else earlier if told.failure else ""
+    if not kept or not source.fresh:
+        return told
+    fresh = replace(source, messages=source.fresh, previous=()).write(view, options, goal)
+    why = (because.NOTE_KEPT(because=told.failure),) if told.failure else ()
+    return replace(told, text=f"{kept}\n{fresh.fold.summary}".strip(), notes=(*told.notes, *why))
+
+
+def _count_span(view: View, span: Sequence[Unit]) -> int:
+    return sum(item.tokens for item in items_of(view, span))
 
 
 def _count_freed(edits: Sequence[Edit]) -> int:
@@ -288,7 +297,7 @@ def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Se
 
 
 def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequence[Edit]) -> bool:
-    """Return whether the view fits with the extract but not with a model's longer words."""
+    """Return whether the view fits with the rules' record but not with a model's longer words."""
     left, shorter = (view.tokens - _count_freed(edits) for edits in (told, plain))
     return left > goal.hard >= shorter
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar, Literal
 
-from refold.budget.trigger import Foldable
 from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.turn import Unit, find_rounds, find_turns, newest_step
 from refold.conversation.view import Item, View
-from refold.stages.extract.layout import heading_of
-from refold.stages.extract.summary import Style
 from refold.stages.prompts import PromptStyle
+from refold.stages.record.frame import heading_of
+from refold.stages.record.record import Style
 from refold.stages.score import ScoreOptions, important_units
 from refold.stages.stage import Goal, check_options, free_runs, is_record, items_of
 from refold.stages.summarise import SIZE_SHARE_MAX
@@ -40,8 +39,7 @@ class FoldOptions:
     where that is more. With ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they
     fill that share of the summaries' room. ``closing`` adds a sentence that says what the text above it is. With
     ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for
-    as many tokens as lie between trigger and target; for fewer the summary is extracted. With ``from_state`` records
-    are written from the state of the work: see ``stages.record``.
+    as many tokens as lie between trigger and target; for fewer the summary is extracted.
     """
 
     name: ClassVar[str] = "fold"
@@ -75,7 +73,6 @@ class FoldOptions:
     by_compressor: bool = False
     extract_opening: str = ""
     is_paced: bool = False
-    from_state: bool = False
     on_failure: Literal["extract", "keep"] = "extract"
     # The weights of importance; in a config they are a block of their own.
     score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
@@ -276,13 +273,6 @@ def choose_units(fold: FoldOptions, view: View, goal: Goal, room: int | None = N
         border = _find_border(fold, view)
         return UnitChoice(_without_empty([[unit for unit in run if unit.stop <= border] for run in runs]))
     return _choose_by_target(view, goal, runs, summary_room(fold, view, goal, runs) if room is None else room)
-
-
-def count_foldable(fold: FoldOptions, view: View, goal: Goal) -> Foldable:
-    """Return what a fold by count would take now. A fold that takes only an earlier record changes nothing."""
-    spans = choose_units(fold, view, goal).spans
-    new = [item for span in spans for item in items_of(view, span) if not item.is_fold]
-    return Foldable(len(new), sum(item.tokens for item in new), any(item.is_fold for item in view.items))
 
 
 def _offload_sufficed(fold: FoldOptions, view: View, goal: Goal) -> bool:

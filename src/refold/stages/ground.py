@@ -1,20 +1,24 @@
-"""The claims of a summary, and the source that they are checked against.
+"""The originals that a note is checked against: their exact words, and what happened in them, by message.
 
-A claim is a path, an identifier, a code or a number of three digits or more, spelled letter for letter. Claims are
-wider than the artifact index on purpose: a claim too many costs one sentence of a summary, one too few lets something
-invented in. The ground is every word of the originals, calls and results included, never an earlier summary. Both are
-linear in the text; the ground is built once per fold.
+A claim is a path, an identifier, a code or a number of three digits or more, spelled letter for letter. A ``Scope`` is
+what one line of a note rests on: the messages it cites, their calls and results, and a few messages before them. It
+separates what people said, what the assistant said and what was done. An earlier note is never part of a ground.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from refold.conversation.author import Author, read_said
 from refold.conversation.message import Message
 from refold.patterns import lazy_regex
-from refold.reading.fields import read_json
+from refold.reading.events import Action, CallOutcome, FileChange, ReadEvent, Statement, Utterance
+from refold.reading.read import read_all
+from refold.reading.same import matter_words
 
 # Latin, Greek and Cyrillic letters: a name must not escape the check through an accent or a look-alike letter.
 LETTERS = "A-Za-z\u00c0-\u024f\u0370-\u052f"
@@ -37,9 +41,17 @@ _PAIRS = lazy_regex(
     re.I,
 )
 _DOTTED_LETTERS = lazy_regex(rf"(?:[{LETTERS}]\.)+[{LETTERS}]?")
-_EDGES_LEFT = ":;?!&=+.%,-"
-_EDGES_RIGHT = ":;?!&=+.%,-/\\#$@~"
+_EDGES_LEFT, _EDGES_RIGHT = ":;?!&=+.%,-", ":;?!&=+.%,-/\\#$@~"
 _FLAG = lazy_regex(r"--[A-Za-z][\w-]*")
+_INNER = lazy_regex(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
+_PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
+_ERROR = lazy_regex(
+    r"\b(?:errors?|failures?|failed|exception|traceback|rejected|denied|refused)\b|错误|失败|异常", re.I
+)
+# How often a claim is looked for in hostile text, and how much of a result says how a call went.
+TRIES_MAX, OPENING_CHARS = 5_000, 600
+# A line may take names from messages shortly before those that it cites.
+BEFORE = 3
 
 
 def normalise(text: str) -> str:
@@ -60,18 +72,18 @@ def find_claims(text: str) -> list[str]:
     plain = join_thousands(normalise(text))
     found: dict[str, None] = {}
     for quoted in _QUOTED.findall(plain):
-        word = trim(quoted)
+        word = _trim(quoted)
         if _LETTER.search(word) or is_number(word):
             found[word] = None
     for run in _RUN.findall(plain):
         for piece in [run] if "://" in run or "::" in run else _JOINT.split(run):
-            word = trim(piece)
-            if is_claim(word):
+            word = _trim(piece)
+            if _is_claim(word):
                 found[word] = None
     return list(found)
 
 
-def trim(word: str) -> str:
+def _trim(word: str) -> str:
     """Return a word without the punctuation around it; the dashes of an option and the root of a path stay."""
     right = word.rstrip(_EDGES_RIGHT)
     return right if _FLAG.fullmatch(right) else right.lstrip(_EDGES_LEFT)
@@ -82,132 +94,55 @@ def is_number(word: str) -> bool:
     return bool(_NUMBER.fullmatch(word)) and sum(char.isdigit() for char in word) >= 3
 
 
-def is_claim(word: str) -> bool:
+def _is_claim(word: str) -> bool:
     """Return whether a word names something that its source must have, letter for letter."""
-    if len(word) < 2:
-        return False
-    if not _LETTER.search(word):
-        return sum(char.isdigit() for char in word) >= 3
+    digits = sum(char.isdigit() for char in word)
+    if len(word) < 2 or not _LETTER.search(word):
+        return digits >= 3
     if any(mark in word for mark in ("_", "@", "\\", "#", "$", "::", "~")) or word.startswith("--"):
         return True
     if "/" in word:
         return not _PAIRS.fullmatch(word)
     if "." in word:
         return not _DOTTED_LETTERS.fullmatch(word) and not _AMOUNT.fullmatch(word)
-    return _is_code(word) or bool(_HUMP.search(word))
+    # Letters and digits mix as in an id, a code or a name with a number; not as in an amount.
+    is_code = digits and not _AMOUNT.fullmatch(word) and not _COUNTED.fullmatch(word) and (digits >= 3 or len(word) > 4)
+    return bool(is_code or _HUMP.search(word))
 
 
-def _is_code(word: str) -> bool:
-    """Return whether letters and digits mix as in an id, a code or a name with a number; not as in an amount."""
-    digits = sum(char.isdigit() for char in word)
-    if not digits or _AMOUNT.fullmatch(word) or _COUNTED.fullmatch(word):
-        return False
-    return digits >= 3 or len(word) >= 5
+class Wording:
+    """A text in which claims are looked up."""
 
-
-_PARSE_CHARS_MAX = 400_000
-_DEPTH_MAX = 20
-TRIES_MAX = 5_000
-# All quotations of one summary together.
-QUOTE_TRIES_MAX = 50_000
-_INNER = lazy_regex(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
-_SPOKEN = lazy_regex(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
-_PRODUCT = lazy_regex(r"[A-Z][A-Za-z]+")
-# Where a clause begins and ends, and what may be between that and its first and last word.
-_BORDERS = "\n.!?;:,…。！？；：，、—"
-_AROUND = " \t\"'`“”‘’「」『』（）()[]*_>-•#0123456789"
-_EDGE_CHARS = 12
-# Words that may be between two of a run: marks of HTML, keys of JSON, numbers of lines.
-_GAP_WORDS = 4
-# Cyrillic and Greek letters that look like Latin ones.
-_LOOK_ALIKES = str.maketrans("аеорсухіѕјһԁԛԝвкмнтαοερκντυιχγ", "aeopcyxisjhdqwbkmhtaoepkvtuixy")
-
-
-def split_words(text: str) -> list[str]:
-    """Return the words of a text in plain lower case letters, without signs; each Chinese character is one."""
-    if text.isascii():
-        return _SPOKEN.findall(text.lower())
-    plain = unicodedata.normalize("NFKD", text).lower().translate(_LOOK_ALIKES)
-    # Accents and invisible characters would split a word, or hide that it is the same.
-    return _SPOKEN.findall("".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Mn")))
-
-
-class Ground:
-    """The text that claims are looked up in. ``vocabulary``: the words that runs consist of; all if None."""
-
-    def __init__(self, texts: Iterable[str], vocabulary: Collection[str] | None = None) -> None:
-        self._text = normalise("\n".join(texts))
-        self._vocabulary = vocabulary
-        joined = join_thousands(self._text)
-        self._joined = joined if joined != self._text else ""
-        self._lower: str | None = None
-        self._plain: str | None = None
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.text = normalise("\n".join(texts))
+        joined = join_thousands(self.text)
+        self._forms = (self.text,) if joined == self.text else (self.text, joined)
         self._known: dict[str, bool] = {}
-        self._tries = QUOTE_TRIES_MAX
 
-    @classmethod
-    def of_messages(cls, messages: Iterable[Message], also: Iterable[str] = ()) -> Ground:
-        """Return the ground of these messages; ``also`` is other text that may be quoted."""
-        return cls([*(text for message in messages for text in _read_texts(message)), *also])
+    @cached_property
+    def lower(self) -> str:
+        """The text in lower case."""
+        return self.text.lower()
 
     def has(self, claim: str) -> bool:
-        """Return whether the source contains a claim as a whole word."""
+        """Return whether the text contains a claim as a whole word."""
         known = self._known.get(claim)
         if known is None:
             known = self._known[claim] = self._look_up(claim)
         return known
 
-    def has_sentence(self, text: str) -> bool:
-        """Return whether the source contains a text from one border of a sentence, clause or line to another."""
-        wanted = normalise(text)
-        at = self._text.find(wanted)
-        # A hostile summary quotes thousands of letters: once the tries are used up, a quotation counts as invented.
-        while at >= 0 and self._tries > 0:
-            self._tries -= 1
-            if _is_whole_sentence(self._text, at, at + len(wanted)):
-                return True
-            at = self._text.find(wanted, at + 1)
-        return False
-
-    def has_text(self, text: str) -> bool:
-        """Return whether the source contains a text as it is."""
-        return normalise(text) in self._text
-
-    def has_run(self, words: Sequence[str]) -> bool:
-        """Return whether the source contains these words in a row, with signs and few words of no interest between."""
-        if self._plain is None:
-            self._plain = f" {' '.join(self._list_words())} "
-        return f" {' '.join(words)} " in self._plain
-
-    def _list_words(self) -> Iterator[str]:
-        """Yield the words of the vocabulary, and a line break where too many others are between two of them."""
-        others = 0
-        for word in split_words(self._text):
-            if self._vocabulary is not None and word not in self._vocabulary:
-                others += 1
-                continue
-            if others > _GAP_WORDS:
-                yield "\n"
-            others = 0
-            yield word
-
     def _look_up(self, claim: str) -> bool:
-        if is_number(claim):
-            bare = claim.strip("$#~%+-")
-            return _finds(self._text, bare, _is_whole_number) or _finds(self._joined, bare, _is_whole_number)
-        if any(_finds(text, claim, _is_whole_word) for text in (self._text, self._joined)):
+        if _NUMBER.fullmatch(claim):
+            return any(_finds(text, claim.strip("$#~%+-"), is_whole_number) for text in self._forms)
+        if any(_finds(text, claim, _is_whole_word) for text in self._forms):
             return True
-        if _PRODUCT.fullmatch(claim):
-            # GitHub for github is a spelling, not an invention; names from code must match letter for letter.
-            if self._lower is None:
-                self._lower = self._text.lower()
-            return _finds(self._lower, claim.lower(), _is_whole_word)
-        return False
+        # GitHub for github is a spelling, not an invention; names from code must match letter for letter.
+        return bool(_PRODUCT.fullmatch(claim)) and _finds(self.lower, claim.lower(), _is_whole_word)
 
 
 def _finds(text: str, wanted: str, is_whole: Callable[[str, int, int], bool]) -> bool:
     at = text.find(wanted)
-    # In hostile text it is everywhere and nowhere whole: then it counts as absent, which drops the sentence.
+    # In hostile text it is everywhere and nowhere whole: then it counts as absent, which drops the line.
     for _ in range(TRIES_MAX):
         if at < 0:
             return False
@@ -223,15 +158,7 @@ def _is_whole_word(text: str, start: int, stop: int) -> bool:
     return not before and not after
 
 
-def _is_whole_sentence(text: str, start: int, stop: int) -> bool:
-    """Return whether a piece is a sentence, clause or line: "delete it" is not what "do not delete it" says."""
-    before = text[max(0, start - _EDGE_CHARS) : start].rstrip(_AROUND)
-    after = text[stop : stop + _EDGE_CHARS].lstrip(_AROUND)
-    is_begun = not before or before[-1] in _BORDERS
-    return is_begun and (not after or after[0] in _BORDERS or text[stop - 1] in _BORDERS)
-
-
-def _is_whole_number(text: str, start: int, stop: int) -> bool:
+def is_whole_number(text: str, start: int, stop: int) -> bool:
     """Return whether a number is whole: not part of a longer number or of its decimals."""
     if start and (text[start - 1].isdigit() or (text[start - 1] == "." and text[start - 2 : start - 1].isdigit())):
         return False
@@ -239,24 +166,133 @@ def _is_whole_number(text: str, start: int, stop: int) -> bool:
     return not (follows[:1].isdigit() or (follows[:1] == "." and follows[1:].isdigit()))
 
 
-def _read_texts(message: Message) -> Iterable[str]:
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A call with its result. ``text`` is all that the two messages say of it."""
+
+    action: Action
+    number: int
+    outcome: CallOutcome | None = None
+    changes: tuple[FileChange, ...] = ()
+    text: str = ""
+    result: str = ""
+
+    @property
+    def sign(self) -> int:
+        """1 if it went well, -1 if it failed, 0 if the result does not say."""
+        if self.outcome is None:
+            return 0
+        if self.outcome.status == "failed" or _ERROR.search(self.result[:OPENING_CHARS]):
+            return -1 if self.outcome.status != "ok" else 1
+        return 1 if self.outcome.status == "ok" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one line rests on. ``near`` has the words of all its messages and of those shortly before.
+
+    ``windows`` has each of its messages, alone and together with the three before it.
+    """
+
+    ground: Ground
+    person: tuple[str, ...]
+    assistant: tuple[str, ...]
+    approves: bool
+    steps: tuple[Deed, ...]
+    recent: tuple[Deed, ...]
+    near: Wording
+    texts: tuple[str, ...]
+    has_person: bool
+    windows: tuple[tuple[str, str], ...]
+
+
+class Ground:
+    """The originals of a note. ``numbers`` are the numbers by which lines cite them, from 1 if not given.
+
+    ``also`` is other text that may be quoted, ``asked`` what people said before these messages.
+    """
+
+    def __init__(
+        self, messages: Sequence[Message], *, numbers: Sequence[int] = (), also: Iterable[str] = (), asked: str = ""
+    ) -> None:
+        self.numbers = tuple(numbers) or tuple(range(1, len(messages) + 1))
+        self._messages, self._asked = messages, asked
+        events = list(read_all(messages))
+        self._events: Mapping[int, tuple[ReadEvent, ...]] = dict(zip(self.numbers, events, strict=True))
+        self._texts = {at: tuple(_read_texts(one)) for at, one in zip(self.numbers, messages, strict=True)}
+        self.whole = Wording([*(text for texts in self._texts.values() for text in texts), *also, asked])
+        self.steps = tuple(self._pair(messages))
+        self._said: dict[Author, tuple[str, ...]] = {}
+        self._scopes: dict[frozenset[int], Scope] = {}
+
+    def scope(self, cites: Iterable[int] = ()) -> Scope:
+        """Return what a line rests on that cites these messages; everything if it cites none of ours."""
+        cited = frozenset(cites).intersection(self._events)
+        if cited not in self._scopes:
+            self._scopes[cited] = self._read_scope(cited)
+        return self._scopes[cited]
+
+    def texts_of(self, author: Author) -> tuple[str, ...]:
+        """Return what an author said, message by message, in plain characters."""
+        if author not in self._said:
+            said = [read_said(one, author) for one in self._messages if one.role == author]
+            asked = [self._asked] if author == "user" else []
+            self._said[author] = tuple(normalise(one) for one in (*said, *asked) if one)
+        return self._said[author]
+
+    def _read_scope(self, cited: frozenset[int]) -> Scope:
+        own = cited or frozenset(self._events)
+        steps = [step for step in self.steps if not cited or step.number in own or step.number + 1 in own]
+        paired = {at for step in steps for at in (step.number, step.number + 1)}
+        before = {at - back for at in cited for back in range(1, BEFORE + 1)}
+        near = own | paired | before if cited else own
+        events = [event for at in sorted(own) for event in self._events[at]]
+        said = [event for event in events if isinstance(event, Utterance)]
+        return Scope(
+            self,
+            person=(*(event.text for event in said), *((self._asked,) if not cited and self._asked else ())),
+            assistant=tuple(f"{one.text} {one.block}" for one in events if isinstance(one, Statement)),
+            approves=any(event.kind == "approval" for event in said),
+            steps=tuple(steps),
+            recent=tuple(step for step in self.steps if step.number in near),
+            near=Wording(text for at in sorted(near) for text in self._texts.get(at, ())) if cited else self.whole,
+            texts=tuple(text for at in sorted(own | paired) for text in self._texts.get(at, ())),
+            windows=tuple((self._join(at, at), self._join(at - 3, at)) for at in sorted(cited)),
+            has_person=bool(said) or (not cited and bool(self._asked)),
+        )
+
+    def _join(self, first: int, last: int) -> str:
+        return "\n".join(text for at in range(first, last + 1) for text in self._texts.get(at, ()))
+
+    def _pair(self, messages: Sequence[Message]) -> Iterator[Deed]:
+        """Yield every call with its result and the changes that it made."""
+        waiting: dict[str, list[Deed]] = {}
+        for at, message in zip(self.numbers, messages, strict=True):
+            events = self._events[at]
+            for event in events:
+                if isinstance(event, Action):
+                    changes = [one for one in events if isinstance(one, FileChange) and one.call_id == event.call_id]
+                    told = [one.text for one in events if isinstance(one, Statement)]
+                    made = (piece for one in changes for piece in (one.path, one.removed, one.added))
+                    text = "\n".join((event.tool, event.text, *event.targets, *made, *told, *self._texts[at]))
+                    waiting.setdefault(event.call_id, []).append(Deed(event, at, None, tuple(changes), text))
+                elif isinstance(event, CallOutcome) and waiting.get(event.call_id):
+                    result = message.parts[event.part].text
+                    step = waiting[event.call_id].pop(0)
+                    yield replace(step, outcome=event, result=result, text=f"{step.text}\n{result}")
+        yield from (step for steps in waiting.values() for step in steps)
+
+
+def share_words(words: frozenset[str], texts: Iterable[str]) -> float:
+    """Return how many of these words texts have, 0 to 1."""
+    found = {word for text in texts for word in words & matter_words(text)}
+    return len(found) / len(words) if words else 0.0
+
+
+def _read_texts(message: Message) -> Iterator[str]:
     for part in message.parts:
         if part.name:
             yield part.name
         yield part.text
         if part.kind == "call" and "\\" in part.text:
             yield part.text.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
-            if len(part.text) <= _PARSE_CHARS_MAX:
-                yield from _list_strings(read_json(part.text))
-
-
-def _list_strings(value: object, depth: int = 0) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif depth < _DEPTH_MAX and isinstance(value, dict):
-        for key, inner in value.items():
-            yield str(key)
-            yield from _list_strings(inner, depth + 1)
-    elif depth < _DEPTH_MAX and isinstance(value, list):
-        for inner in value:
-            yield from _list_strings(inner, depth + 1)

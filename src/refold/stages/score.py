@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from refold.conversation.message import Part, is_notice
 from refold.conversation.view import View
 from refold.errors import ConfigError
+from refold.reading.rules import lazy_rule
 
 KEYWORDS_EN = (
     "important", "must", "always", "never", "remember", "critical", "require", "required", "requirement", "decide",
@@ -25,12 +26,7 @@ KEYWORDS_ZH = (
     "偏好", "错误", "修复", "问题", "注意", "警告", "安全", "待办", "方案", "总是", "从不", "永远",
 )  # fmt: skip
 
-_CODE = re.compile(
-    r"```|^[^\S\n]*+(?:(?:\$|>>>|#!)\s?\S|(?:def|class|import|from|function|const|let|return|public|private|SELECT|"
-    r"INSERT|UPDATE|DELETE)\b.*[(){};:=*]|(?:sudo|git|pip|npm|npx|yarn|docker|kubectl|make|curl|cd|python3?|pytest|cargo|"
-    r"go)[^\S\n]++[-\w./]+)|`[^`\n]{2,}+`",
-    re.M,
-)
+_CODE = lazy_rule("words", "form", "code", "is")
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _SCAN_CHARS = 20_000
 

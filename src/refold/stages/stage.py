@@ -34,7 +34,8 @@ class Ask:
     """A question to a model. The driver of the stage answers it, or says why it cannot.
 
     Where something other than a prompt may write the summary, ``archived`` are the provider messages that it replaces,
-    and ``kept`` those that stay in view after it.
+    and ``kept`` those that stay in view after it. ``follow`` asks the same of a model that has the conversation in its
+    cache: ``sent`` are its messages as they are sent, ``sent_tokens`` counts them with system prompt and tools.
     """
 
     prompt: str
@@ -42,19 +43,24 @@ class Ask:
     system: str = ""
     archived: tuple[object, ...] = ()
     kept: tuple[object, ...] = ()
+    follow: str = ""
+    sent: tuple[object, ...] = ()
+    sent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to an Ask. ``error`` says why there is no answer; ``finish_reason`` as the provider named it.
 
-    ``declined``: there is no model, and none was expected. The extract is wanted; nothing failed.
+    ``declined``: there is no model, and none was expected. The extract is wanted; nothing failed. What an answer cost
+    (``usage``) is no part of what it says: two replies with the same words are equal.
     """
 
     text: str = ""
     finish_reason: str = "stop"
     error: Reason | str = ""
     declined: bool = False
+    usage: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class OutOfTime(Exception):
@@ -224,7 +230,10 @@ def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edi
     seen = message
     for stage in stages:
         if newest:
-            seen = replace(message, parts=_show(message, newest))
+            shown = [
+                replace(one, text=newest[at].text) if at in newest else one for at, one in enumerate(message.parts)
+            ]
+            seen = replace(message, parts=tuple(shown))
         for found in stage.arrive(seen):
             assert found.part is not None
             before = newest.get(found.part)
@@ -234,10 +243,6 @@ def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edi
             newest[found.part] = edit
             edits.append(edit)
     return edits
-
-
-def _show(message: Message, edits: dict[int, Edit]) -> tuple[Part, ...]:
-    return tuple(replace(part, text=edits[at].text) if at in edits else part for at, part in enumerate(message.parts))
 
 
 class OutputStage(ABC):

@@ -14,22 +14,36 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, as_reason, join_reasons, say
 from refold.conversation.view import Fact, FactKind, View
 from refold.patterns import lazy_regex
-from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
-from refold.stages.extract.layout import neutralise
-from refold.stages.extract.source import Source
-from refold.stages.extract.words import shorten_words
+from refold.reading.advance import advance, make_reader
+from refold.reading.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
+from refold.reading.state import State
+from refold.reading.state_page import write_facts
+from refold.stages.claims import find_fault
 from refold.stages.ground import Ground
-from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, PromptRoom, Question, write_question, write_repair
+from refold.stages.prompts import (
+    FACT_KINDS,
+    FACTS_MARK,
+    Demands,
+    PromptRoom,
+    Question,
+    Told,
+    name_messages,
+    write_question,
+    write_repair,
+)
+from refold.stages.record.frame import neutralise, shorten_words
+from refold.stages.record.source import Source
 from refold.stages.stage import Ask, Goal, Reply
-from refold.stages.verify import Dropped, add_missing, find_wrong, verify_words
-from refold.stages.voices import Voices
+from refold.stages.verify import Dropped, add_missing, verify_words
 
 ROUNDS_MAX = 2
 # If more sentences than this share are invented, the rest is not trusted either.
-DROPPED_SHARE_MAX = 0.5
+INVENTED_SHARE_MAX = 0.5
 # How much rules and open requests may add to a model's words.
 ADDED_SHARE = 0.3
 FACTS_MAX = 40
+# Of the lines that were dropped, so many are kept with a record, cut to so many characters.
+DROPPED_MAX, LINE_CHARS = 20, 200
 # An answer with more characters is far over the requested length and is not read at all.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
@@ -40,7 +54,8 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 class ModelWords:
     """A model's verified words, or the reason why there are none. ``notes`` say what was dropped and added.
 
-    ``declined``: there is no model to write them, which is not a failure.
+    ``declined``: there is no model to write them, which is not a failure. ``is_partial``: the answer was cut off, and
+    these are the whole lines of it.
     """
 
     text: str = ""
@@ -48,6 +63,9 @@ class ModelWords:
     notes: tuple[Reason, ...] = ()
     failure: Reason = NO_REASON
     declined: bool = False
+    is_partial: bool = False
+    dropped: tuple[str, ...] = ()
+    usage: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +87,11 @@ class SummaryRequest:
     def ask(self) -> Generator[Ask, Reply, ModelWords]:
         """Ask for the words, at most twice."""
         source, goal, demands = self.source, self.goal, self.demands
-        question = write_question(
-            source.spoken_fresh,
-            source.previous,
-            demands,
-            self.room,
-            language=goal.language,
-            instructions=goal.instructions,
-            restored=goal.restored,
-            asked_before=source.asked,
-        )
-        ground = Ground.of_messages(source.spoken, (source.asked, *goal.restored.values()))
+        ids = {message.id for message in source.messages}
+        numbers = [at for at, message in enumerate(self.view.messages, 1) if message.id in ids]
+        state = advance(State(), source.spoken, make_reader())
+        question = self.write(numbers, state)
+        ground = Ground(source.spoken, numbers=numbers, also=goal.restored.values(), asked=source.asked)
         reasons: list[Reason] = []
         archived = () if self.kept is None else tuple(item.raw for item in source.items)
         prompt = question.prompt
@@ -87,23 +99,52 @@ class SummaryRequest:
             if reasons:
                 prompt = write_repair(question, say(reasons[-1], goal.language), goal.language)
             ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
+            if question.follow and not reasons:
+                sent = tuple(item.raw for item in self.view.items)
+                ask = replace(ask, follow=question.follow, sent=sent, sent_tokens=self.view.tokens)
             reply = yield ask if reasons else replace(ask, archived=archived, kept=self.kept or ())
             if reply.declined:
                 return ModelWords(declined=True)
             if reply.error:
                 reasons.append(as_reason(reply.error))
                 break
+            is_partial = reply.finish_reason == "length" and demands.style == "note" and "\n" in reply.text.strip()
+            if is_partial:
+                reply = replace(reply, text=reply.text.rpartition("\n")[0], finish_reason="stop")
             # A model that was asked twice may write no headings; without a summary there would be no compression.
             is_last_chance = bool(reasons) and demands.style == "sections"
-            words = self.judge(reply, question, ground, () if is_last_chance else demands.headings)
+            words = self.judge(reply, question, ground, state, headings=() if is_last_chance else demands.headings)
             if not words.failure:
                 again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
-                return replace(words, notes=(*again, *words.notes))
+                cut = (because.ANSWER_CUT_OFF(),) if is_partial else ()
+                used = (reply.usage.get(name, 0) for name in ("input_tokens", "cache_read_tokens", "output_tokens"))
+                usage = (next(used), next(used), next(used))
+                return replace(words, notes=(*again, *cut, *words.notes), is_partial=is_partial, usage=usage)
             reasons.append(words.failure)
         first, *later = reasons
         return ModelWords(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
 
-    def judge(self, reply: Reply, question: Question, ground: Ground, headings: Sequence[str]) -> ModelWords:
+    def write(self, numbers: Sequence[int], state: State) -> Question:
+        """Return the question, with the state of the work as facts that a note must not contradict."""
+        source, goal, demands = self.source, self.goal, self.demands
+        is_note = demands.style == "note"
+        fresh = {message.id for message in source.fresh}
+        cited = tuple(at for at, one in zip(numbers, source.messages, strict=True) if one.id in fresh)
+        told = Told(
+            instructions=goal.instructions,
+            asked=source.asked,
+            facts=write_facts(state, goal.language) if is_note else "",
+            numbers=cited if is_note else (),
+            names=name_messages(source.spoken_fresh, cited) if is_note else "",
+            restored=goal.restored,
+        )
+        return write_question(
+            source.spoken_fresh, source.previous, demands, self.room, language=goal.language, told=told
+        )
+
+    def judge(
+        self, reply: Reply, question: Question, ground: Ground, state: State, *, headings: Sequence[str]
+    ) -> ModelWords:
         """Return the verified part of an answer; ``failure`` says why none of it can be used."""
         source, demands, count = self.source, self.demands, self.view.lens.count_text
         if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
@@ -115,23 +156,23 @@ class SummaryRequest:
         )
         if rejection:
             return ModelWords(failure=rejection)
-        voices = Voices.of_messages(source.spoken, source.asked, answer=reply.text)
-        verified = verify_words(neutralise(words), ground, voices)
-        if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
-            return ModelWords(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
+        verified = verify_words(neutralise(words), ground, self.goal.language if demands.style == "note" else None)
         text, dropped = verified.text, verified.dropped
-        notes = [because.DROPPED(sentences=len(dropped), because=_name_claims(dropped))] if dropped else []
+        if verified.invented_share > INVENTED_SHARE_MAX or not text:
+            return ModelWords(failure=because.MOSTLY_INVENTED(because=_name_faults(dropped)))
+        notes = [because.DROPPED(sentences=len(dropped), because=_name_faults(dropped))] if dropped else []
         if demands.chars_max and len(text) > demands.chars_max:
             text = shorten_words(text, demands.chars_max)
             notes.append(because.CUT_TO(chars=demands.chars_max))
         room = max(120, int(demands.tokens_max * ADDED_SHARE))
         layout = demands.layout if headings else None
-        added = add_missing(text, source.read_span(self.goal), count, tokens_max=room, layout=layout)
+        added = add_missing(text, state, count, tokens_max=room, layout=layout, language=self.goal.language)
         if added.pending:
             notes.append(because.ASKS_ADDED(asks=added.pending))
         if added.rules:
             notes.append(because.RULES_ADDED(rules=added.rules))
-        return ModelWords(added.text, read_facts(listed, ground, voices), tuple(notes))
+        lines = tuple(f"{one.text.strip()[:LINE_CHARS]} ({say(one.why, self.goal.language)})" for one in dropped)
+        return ModelWords(added.text, read_facts(listed, ground), tuple(notes), dropped=lines[:DROPPED_MAX])
 
 
 def clean_words(text: str, opening: str) -> str:
@@ -155,13 +196,13 @@ def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
     return "\n".join(lines[:at]).strip(), lines[at + 1 :]
 
 
-def read_facts(lines: list[str], ground: Ground, voices: Voices) -> tuple[Fact, ...]:
+def read_facts(lines: list[str], ground: Ground) -> tuple[Fact, ...]:
     """Return the facts that their source bears out, each with its kind."""
     facts: dict[str, Fact] = {}
     for line in lines:
         text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
         kind, text = _read_kind(text)
-        is_wrong = voices.is_borrowed(text, is_attributed=kind != "key") or find_wrong(text, ground)
+        is_wrong = bool(find_fault(text, ground.scope(), is_wish=kind == "preference"))
         if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and not is_wrong:
             facts.setdefault(text, Fact(kind, text))
     return tuple(facts.values())[:FACTS_MAX]
@@ -176,18 +217,18 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
     return "key", text
 
 
-def _name_claims(dropped: tuple[Dropped, ...]) -> Reason:
-    claims = list(dict.fromkeys(claim for one in dropped for claim in one.claims))
-    shown = ", ".join(claim[:60] for claim in claims[:_SHOWN_MAX])
-    more = f", … (+{len(claims) - _SHOWN_MAX})" if len(claims) > _SHOWN_MAX else ""
-    return because.NOT_IN_SOURCE(claims=shown + more) if claims else because.NOT_A_RECORD()
+def _name_faults(dropped: tuple[Dropped, ...]) -> Reason:
+    """Return the reasons of the first dropped lines, and how many more there are."""
+    faults = list({str(one.why): one.why for one in dropped}.values())
+    more = [because.MORE(count=len(faults) - _SHOWN_MAX)] if len(faults) > _SHOWN_MAX else []
+    return join_reasons((*faults[:_SHOWN_MAX], *more)) if faults else because.NOT_A_RECORD()
 
 
 # Answers that are not summaries.
 
 # A text longer than this share of what it replaces is not a summary.
 SIZE_SHARE_MAX = 0.7
-HEADINGS_MIN = 2
+HEADINGS_MIN = 1
 ECHO_CHARS = 60
 COPIED_CHARS = 400
 # A refusal is short, or opens the answer; a summary may well mention one that happened.

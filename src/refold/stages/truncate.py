@@ -24,8 +24,6 @@ _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5
 _LANDMARK_SHARE = 0.25
 _LANDMARK_CHARS_MAX = 400
-# A marker is longer than this many characters, so shorter gaps are shown.
-_GAP_MIN = 10
 _LINES_MAX, _BYTES_MAX = 2_000, 51_200
 _LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
 
@@ -139,7 +137,9 @@ class Truncate(OutputStage):
         )
         head, tail = _find_ends(text, room.less(used), ratio)
         spans = [(0, head), *(span for span in kept if head < span[0] and span[1] < tail), (tail, len(text))]
-        return _write(text, _join_near(text, spans), handle, language)
+        joined = _join_near(text, spans, marker_cost.chars)
+        is_long = count_lines(written := _write(text, joined, handle, language)) > self.lines_max
+        return _write(text, _join_near(text, spans, 2), handle, language) if is_long else written
 
 
 def _fits(text: str, room: Room) -> bool:
@@ -229,12 +229,12 @@ def _choose_landmarks(
     return sorted(chosen), used
 
 
-def _join_near(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_near(text: str, spans: list[tuple[int, int]], chars: int) -> list[tuple[int, int]]:
     """Join spans with so little between them that a marker would be longer."""
     joined = [spans[0]]
     for start, stop in spans[1:]:
         last_start, last_stop = joined[-1]
-        if start - last_stop <= _GAP_MIN and text.count("\n", last_stop, start) <= 2:
+        if start - last_stop <= chars and _count_bytes(text[last_stop:start]) <= chars:
             joined[-1] = (last_start, stop)
         else:
             joined.append((start, stop))

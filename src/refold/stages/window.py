@@ -16,8 +16,8 @@ from refold.conversation.message import Message, Role, fold_handle, mark
 from refold.conversation.reason import Language, Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import Edit, FoldRecord, View
-from refold.stages.extract.source import Source
-from refold.stages.extract.summary import Extract, ExtractOptions
+from refold.stages.record.record import RecordOptions, WrittenRecord
+from refold.stages.record.source import Source
 from refold.stages.stage import BARE, Goal, When, free_runs, is_record, items_of
 
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
@@ -120,19 +120,19 @@ def _choose_units(view: View, run: Sequence[Unit], left: int, border: int) -> li
 def fold_units(
     view: View, units: Sequence[Unit], goal: Goal, *, stage: str, role: Role, reason: Reason, tokens_max: int = 0
 ) -> Edit:
-    """Return the fold of these units: an extract if it has room, else one line that says what left the view."""
+    """Return the fold of these units: a record if it has room, else one line that says what left the view."""
     source = Source.read(view, units, [units], (), units[0].start)
-    extract = _write_summary(view, source, goal, tokens_max)
-    return source.fold(view, extract, stage=stage, role=role, reason=reason)
+    record = _write_summary(view, source, goal, tokens_max)
+    return source.fold(view, record, stage=stage, role=role, reason=reason)
 
 
-def _write_summary(view: View, source: Source, goal: Goal, tokens_max: int) -> Extract:
+def _write_summary(view: View, source: Source, goal: Goal, tokens_max: int) -> WrittenRecord:
     if tokens_max >= _EXTRACT_TOKENS_MIN:
-        extract = source.extract(view, ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4), goal)
-        if view.lens.count_text(extract.text) <= tokens_max:
-            return extract
+        record = source.write(view, RecordOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4), goal)
+        if view.lens.count_text(record.text) <= tokens_max:
+            return record
     text = describe_span(source.messages, goal.language)
-    return Extract(FoldRecord(handle=fold_handle(source.messages), summary=text, by=BARE), text)
+    return WrittenRecord(FoldRecord(handle=fold_handle(source.messages), summary=text, by=BARE), text)
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:

@@ -14,8 +14,15 @@ from dataclasses import dataclass, replace
 
 from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
-from refold.stages.extract.layout import Layout, shorten_handle
-from refold.stages.record.frame import CUT_CHARS_MIN, Topic, cut_text, order_topics
+from refold.stages.record.frame import (
+    CUT_CHARS_MIN,
+    Layout,
+    Topic,
+    cut_text,
+    heading_of,
+    order_headings,
+    shorten_handle,
+)
 
 Count = Callable[[str], int]
 
@@ -35,6 +42,9 @@ LEAD_CHARS_MIN, LEAD_CHARS_MAX = 70, 400
 # A line worth less ("Looks good.") is not a lead.
 LEAD_WORTH_MIN = 0.4
 _MISSES_MAX = 60
+# A shorter quotation may be a name.
+QUOTED_CHARS_MIN = 40
+_QUOTE = lazy_regex('["“”「」]')
 _HAN = lazy_regex(r"[\u3400-\u9fff]")
 _FIGURES = lazy_regex(r"\bm:[0-9a-f]{6}(?:\.\d{1,4})?|\d+")
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
@@ -46,7 +56,7 @@ class RecordLine:
 
     ``who`` is ``U``, ``A`` or empty for what was done; ``worth`` is what a reader would miss without it. Of a line that
     ``is_firm`` no part is left out because something similar was written. ``brief`` is written where there is no room
-    for the whole line.
+    for the whole line. ``stamp`` is the time and the name before the words of a recorded talk.
     """
 
     topic: Topic
@@ -59,11 +69,34 @@ class RecordLine:
     handle: str = ""
     is_firm: bool = False
     brief: str = ""
+    stamp: str = ""
 
     @property
     def written(self) -> str:
         """The line as it is written in a record."""
         return f"{self.who}> {self.text}" if self.who else self.text
+
+
+class SeenText:
+    """What is in view, on one line, with its words."""
+
+    def __init__(self, seen: str) -> None:
+        # Issue trackers put spaces of no width into names.
+        words = seen.replace("\u200b", "").split()
+        self._flat = " ".join(words)
+        self._words = frozenset(words)
+
+    def __contains__(self, text: str) -> bool:
+        # Most texts have a word that the view has not: looking that up is faster than searching the whole view.
+        return self._words.issuperset(text.split()[1:-1]) and text in self._flat
+
+    def has_words(self, text: str) -> bool:
+        """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""
+        if text in self:
+            return True
+        quoted = max(_QUOTE.split(text), key=len).strip(" .…")
+        is_long = len(quoted) >= QUOTED_CHARS_MIN and 2 * len(quoted) > len(text)
+        return is_long and quoted != text and quoted in self
 
 
 def estimate_costs(lines: Sequence[RecordLine], count: Count) -> dict[int, int]:
@@ -141,12 +174,14 @@ def choose_lines(
 ) -> list[RecordLine]:
     """Take the lines worth most for their cost until the budget is full, beside those that are ``written``."""
     waiting = [
-        (-_price(line.worth, costs[id(line)]), -line.at, number, line)
+        (-_price(line.worth, costs[id(line)]), -line.at, -number, line)
         for number, line in enumerate(lines)
         if costs[id(line)] <= tokens_max
     ]
     heapq.heapify(waiting)
-    known = {word for line in written for word in _words(line.text)}
+    known: dict[str, set[str]] = {"": set(), "U": set(), "A": set()}
+    for line in written:
+        known[line.who] |= _words(line.text)
     taken: Counter[int] = Counter(line.at for line in written if line.who)
     shapes: Counter[str] = Counter()
     chosen: list[RecordLine] = []
@@ -161,7 +196,7 @@ def choose_lines(
         cost = costs[id(line)]
         price = _price(line.worth * fresh, cost)
         # Other lines come before the tenth that differs in its figures alone; it is left out only if there is no room.
-        again = max(SHAPE_SHARE_MIN, 1 / (1 + shapes[_shape(line.text)] / SHAPES_FEW))
+        again = max(SHAPE_SHARE_MIN, 1 / (1 + shapes[shape_line(line.text)] / SHAPES_FEW))
         now = -min(price, max(PRICE_MIN, price * again))
         if now > before * 0.999 and waiting and now > waiting[0][0]:
             heapq.heappush(waiting, (now, age, number, line))
@@ -171,9 +206,9 @@ def choose_lines(
             continue
         room -= cost
         chosen.append(line)
-        known.update(_words(line.text))
+        known[line.who] |= _words(line.text)
         taken[line.at] += bool(line.who)
-        shapes[_shape(line.text)] += 1
+        shapes[shape_line(line.text)] += 1
     return chosen
 
 
@@ -181,20 +216,22 @@ def _price(worth: float, cost: int) -> float:
     return float(worth / max(COST_MIN, cost) ** COST_POWER)
 
 
-def _fresh_share(line: RecordLine, known: set[str], taken: Counter[int]) -> float:
+def _fresh_share(line: RecordLine, known: dict[str, set[str]], taken: Counter[int]) -> float:
     """Return how much of a line's worth is left beside what was chosen already."""
     words = _words(line.text)
-    new = sum(word not in known for word in words) / len(words) if words else 1.0
+    # An answer repeats the words of its question and says more.
+    fresh = words - known["A"] - known[""] - (set() if line.who == "A" else known["U"])
+    new = len(fresh) / len(words) if words else 1.0
     if new < KNOWN_SHARE and not line.is_firm:
         # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
         # states the same of another thing, such as the port of the next service.
-        has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)
+        has_figure = any(any(map(str.isdigit, word)) for word in fresh)
         return 0.5 if not line.who or has_figure else 0.0
     again = SAME_MESSAGE ** taken[line.at] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
 
 
-def _shape(text: str) -> str:
+def shape_line(text: str) -> str:
     """Return a text without its figures and handles, which is what repeated steps have in common."""
     return _FIGURES.sub("#", text)
 
@@ -205,21 +242,40 @@ def _words(text: str) -> set[str]:
 
 def write_lines(lines: Iterable[RecordLine], layout: Layout, language: Language) -> str:
     """Write lines under their headings, in the order of the conversation."""
-    by_topic: dict[Topic, list[RecordLine]] = {}
+    lines = _leave_parts(list(lines))
+    sections: dict[str, list[RecordLine]] = {heading: [] for heading in order_headings(layout, language)}
     for line in lines:
-        by_topic.setdefault(line.topic, []).append(line)
+        sections[heading_of(line.topic, layout)[language]].append(line)
     blocks = []
-    for topic, heading in order_topics(layout, language):
-        if own := by_topic.get(topic):
+    for heading, own in sections.items():
+        if own:
             # Within a message a rule or an outcome keeps its place; the sort is stable.
             own.sort(key=lambda line: (line.at, line.start))
             blocks.append("\n".join((f"## {heading}", *_join_lines(own))))
     return "\n".join(blocks)
 
 
+def _leave_parts(lines: Sequence[RecordLine]) -> list[RecordLine]:
+    """Leave out words that another line of the same message has."""
+    by_message: dict[int, list[RecordLine]] = {}
+    for line in lines:
+        if line.who:
+            by_message.setdefault(line.at, []).append(line)
+    return [
+        line
+        for line in lines
+        if not any(
+            line is not other and line.text in other.text and len(line.text) < len(other.text)
+            for other in by_message.get(line.at, ())
+            if line.who
+        )
+    ]
+
+
 def _join_lines(lines: Sequence[RecordLine]) -> list[str]:
     """Write each line; sentences that follow each other in a message share one."""
     written: list[str] = []
+    named: dict[str, str] = {}
     last: RecordLine | None = None
     for line in lines:
         follows = (
@@ -233,6 +289,20 @@ def _join_lines(lines: Sequence[RecordLine]) -> list[str]:
             glue = "" if line.text[:1] >= "\u3000" or line.start == last.stop else " "
             written[-1] = f"{written[-1]}{glue}{line.text}"
         else:
-            written.append(line.written)
+            written.append(_stamp(line, named))
         last = line
     return written
+
+
+def _stamp(line: RecordLine, named: dict[str, str]) -> str:
+    """Return a line with its stamp where the time has changed, with the name where that speaker was not named since."""
+    if not line.stamp:
+        return line.written
+    time, _, name = line.stamp.rpartition(") ")
+    is_new = named.get("") != time
+    if is_new:
+        named.clear()
+    elif named.get(line.who) == name:
+        return line.written
+    named[""], named[line.who] = time, name
+    return f"{line.who}> {line.stamp if is_new else name} {line.text}"

@@ -12,8 +12,7 @@ from dataclasses import replace
 from refold.conversation.reason import Language
 from refold.reading.state import Belief, CheckResult, FailedTry, FileState, FinalAct, OpenItem, Quote, Said, State
 from refold.reading.tools import find_tool
-from refold.stages.extract.layout import neutralise, shorten_handle
-from refold.stages.record.frame import Topic, cut_text
+from refold.stages.record.frame import Topic, cut_text, neutralise, shorten_handle
 from refold.stages.record.lines import RecordLine
 from refold.stages.record.story import flatten, quote_block
 
@@ -58,7 +57,7 @@ def list_state(
     zh = language == "zh"
     scratch = [file for file in state.files if file.is_scratch and file.kind == "created"]
     lines = [
-        *_age(RULE, (_say("wanted", rule.quote) for rule in reversed(state.rules))),
+        *_age(RULE, (_say("rule", rule.quote) for rule in reversed(state.rules))),
         *_age(ACT, (_write_act(act, zh) for act in reversed(state.acts))),
         *_age(FILE, (_write_file(file, zh) for file in reversed(state.files) if file not in scratch)),
         *_age(SCRATCH, _write_scratch([file for file in scratch if not is_seen(file.quote.position)], zh)),
@@ -166,7 +165,7 @@ def _is_lasting(said: Said) -> bool:
 
 
 def _write_said(said: Said) -> RecordLine:
-    line = _say("wanted" if said.kind == "preference" else "found", said.quote)
+    line = _say("rule" if said.kind == "preference" else "found", said.quote)
     if said.about is None:
         return line
     return replace(line, text=f"{line.text} ← A: {cut_text(flatten(said.about.text), 240, said.about.handle)}")

@@ -7,32 +7,44 @@ from originals, never from an earlier record, so repeated folds lose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from refold.conversation.message import Message, fold_handle, mark
 from refold.conversation.reason import Language
 from refold.conversation.view import Artifact, Fact, FoldRecord
 from refold.reading.state import State
-from refold.stages.extract.layout import (
+from refold.stages.record.frame import (
+    INDEX_TITLES,
     Layout,
-    SeenText,
     close_frame,
     neutralise,
     open_frame,
-    repeats,
     shorten_handle,
+    shorten_words,
     wrap_prefix,
     wrap_record,
 )
-from refold.stages.extract.steer import Wish, read_wish, steer_lines, steer_values
-from refold.stages.extract.summary import Extract, ExtractOptions
-from refold.stages.record.frame import INDEX_TITLES, cut_text
-from refold.stages.record.lines import Count, RecordLine, choose_leads, choose_lines, estimate_costs, write_lines
+from refold.stages.record.lines import (
+    Count,
+    RecordLine,
+    SeenText,
+    choose_leads,
+    choose_lines,
+    estimate_costs,
+    shape_line,
+    write_lines,
+)
 from refold.stages.record.now import list_state
+from refold.stages.record.sought import choose_sought
+from refold.stages.record.steer import read_wish, steer_lines, steer_values
 from refold.stages.record.story import ReadMessage, is_talk, list_lines
 from refold.stages.record.values import choose_values, find_artifacts
+from refold.stages.stage import check_nothing
 from refold.stages.task import TASK_SHARE, cut_task
+
+Style = Literal["note", "sections", "short", "truncated"]
 
 # The full frame takes about 90 tokens: a record of fewer than this many has one short line in its place.
 FRAME_TOKENS_MIN = 700
@@ -44,10 +56,16 @@ HEADING_TOKENS = 6
 # What briefs of the state may take beside its share: at least so many tokens, in a large record this share.
 BRIEFS_TOKENS_MIN, BRIEFS_SHARE = 40, 0.2
 KEY_POINTS_MAX, KEY_POINT_CHARS = 5, 160
-SHORT_LINES_MAX = 5
+# A short summary has so many lines, and as many more as say what a person wants from now on.
+SHORT_LINES_MAX, STANDING_LINES_MAX = 5, 20
+# A line worth less than this part of the best one is not in a short summary, even if there is room.
+SHORT_WORTH_SHARE = 0.4
 TRUNCATED_CHARS = 100
+LEFT_OUT = {"en": "[{count:,} of the messages are left out here]", "zh": "[另有 {count:,} 条消息未在此列出]"}
 # In a summary bounded by characters exact values take what the words leave of it, and at least this share.
 BOUNDED_INDEX_SHARE = 0.3
+# A person's own words before a model's note.
+ASKED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +83,49 @@ class RoomShares:
 
 
 # An agent that works depends on its state and values; a chat on its words.
-WORK = RoomShares(state=0.4, asked=0.2, values=0.12, leads=0.6)
+WORK = RoomShares(state=0.4, asked=0.4, values=0.12, leads=0.6)
 TALK = RoomShares(state=0.3, asked=0.0, values=0.08, leads=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Options of a record. ``opening`` of "" is the full frame.
+
+    ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
+    ``instructions`` say what a person wants kept. ``closing`` is a sentence below the record, before the handle. With
+    ``states_task`` the task comes first, whole as far as it fits. Without ``with_state`` a later record says how things
+    are now. ``check`` is called between passes and raises OutOfTime when the work has taken too long.
+    """
+
+    tokens_max: int = 4_000
+    index_tokens_max: int = 1_500
+    style: Style = "note"
+    opening: str = ""
+    closing: str = ""
+    chars_max: int = 0
+    instructions: str = ""
+    turn_range: tuple[int, int] = (0, 0)
+    states_task: bool = False
+    with_state: bool = True
+    check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
+
+    @property
+    def is_small(self) -> bool:
+        """True if a full frame would take too much of the room."""
+        return not self.opening and (self.tokens_max < FRAME_TOKENS_MIN or 0 < self.whole_chars_max < SMALL_CHARS)
+
+    @property
+    def whole_chars_max(self) -> int:
+        """The most characters that the whole text may have; 0 if only tokens count."""
+        return self.chars_max if self.style == "short" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecord:
+    """A fold and the text that represents it in the view."""
+
+    fold: FoldRecord
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,42 +156,44 @@ class ReadSpan:
         return frozenset(one.at for one in self.read)
 
 
-def write_record(span: ReadSpan, options: ExtractOptions, count: Count) -> Extract:
-    """Write the record of a span."""
+def write_record(span: ReadSpan, options: RecordOptions, count: Count, words: str | None = None) -> WrittenRecord:
+    """Write the record of a span; ``words`` are a model's, in the place of state and story."""
     artifacts = find_artifacts(span.whole or span.read, span.read, span.secrets)
+    options.check()
+    task = span.state.task
+    sought = choose_sought([task.quote.text, *(one.text for one in task.later)]) if task else ()
+    lines = list_lines(span.read, span.language, sought)
     fold = FoldRecord(
         handle=fold_handle(span.messages),
         summary="",
         facts=span.facts,
         artifacts=tuple(artifacts),
+        key_points=_find_key_points(span, lines),
         turn_range=options.turn_range,
+        by="extract" if words is None else "llm",
         is_current=options.with_state,
     )
-    lines = list_lines(span.read, span.language)
-    fold = replace(fold, key_points=_find_key_points(span, lines))
     options.check()
     opening, closing = _make_frame(options, fold.handle, span)
     wrap = wrap_prefix if options.opening else wrap_record
-    focus = read_wish(options.instructions)
-    if options.whole_chars_max:
-        chars = options.whole_chars_max - len(opening) - len(closing) - 2
-        task = quote_task(span, options, max(0, chars), len)
-        chars = max(0, chars)
-        body = _write_bounded(span, lines, chars, focus=focus, artifacts=artifacts, task=task)
-        return Extract(replace(fold, summary=body), wrap(body, opening, closing))
-    writer = _RecordWriter(span, lines, options, count, focus=focus, artifacts=artifacts)
-    room = options.tokens_max - count(f"{opening}\n\n{closing}\n")
+    # A summary that is bounded by characters is measured in them.
+    measure, limit = (len, options.whole_chars_max) if options.whole_chars_max else (count, options.tokens_max)
+    writer = _RecordWriter(span, lines, options, measure, artifacts)
+    room = limit - measure(f"{opening}\n\n{closing}\n")
     body = text = ""
     # Estimates do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
         options.check()
-        body = writer.write(room) if room > 0 else ""
+        if words is not None:
+            body = writer.write_around(neutralise(words.strip()), room)
+        else:
+            body = writer.write(room) if room > 0 else ""
         text = wrap(body, opening, closing)
-        size = count(text)
-        if size <= options.tokens_max or not body:
+        size = measure(text)
+        if size <= limit or not body or (words is not None and not options.whole_chars_max):
             break
-        room -= max(size - options.tokens_max, room // 10, 1)
-    return Extract(replace(fold, summary=body), text)
+        room -= max(size - limit, room // 10, 1)
+    return WrittenRecord(replace(fold, summary=body), text)
 
 
 class _RecordWriter:
@@ -142,13 +203,12 @@ class _RecordWriter:
         self,
         span: ReadSpan,
         lines: Sequence[RecordLine],
-        options: ExtractOptions,
+        options: RecordOptions,
         count: Count,
-        *,
-        focus: Wish,
         artifacts: Sequence[Artifact],
     ) -> None:
         self.span, self.options, self.count = span, options, count
+        focus = read_wish(options.instructions)
         self.artifacts = steer_values(artifacts, focus)
         self.layout: Layout = "sections" if options.style == "sections" else "note"
         self.is_talk = is_talk(span.read)
@@ -160,7 +220,7 @@ class _RecordWriter:
             else []
         )
         self.state = steer_lines(state, focus)
-        self.lines = steer_lines([line for line in lines if not (line.who and repeats(line.text, seen))], focus)
+        self.lines = steer_lines([line for line in lines if not (line.who and seen.has_words(line.text))], focus)
         self.costs = estimate_costs([*self.state, *self.lines], count)
 
     def _is_elsewhere(self, position: int) -> bool:
@@ -168,28 +228,53 @@ class _RecordWriter:
         return position in self.span.seen_positions
 
     def write(self, room: int) -> str:
-        """Return the body within so many tokens."""
+        """Return the body within so many tokens, or characters."""
         task = quote_task(self.span, self.options, room, self.count)
         if self.options.style == "truncated":
-            return _write_truncated(self.span.messages, room, self.count, task)
-        share = max(self.shares.values, SMALL_VALUES_SHARE if room < SMALL_TOKENS and not self.is_talk else 0.0)
-        values_max = min(self.options.index_tokens_max, int(room * share))
+            return self._write_truncated(room, task)
+        values_max = self._count_values(room)
         wanted = choose_values(self.artifacts, values_max, self.count, self.span.language, seen=self.span.seen)
         reserved = self.count(wanted) + HEADING_TOKENS if wanted else 0
-        body = self._write_words(room - reserved, task)
-        left = min(values_max, room - self.count(body) - HEADING_TOKENS)
-        body = self._add_values(body, left)
+        write = self._write_short if self.options.style == "short" else self._write_words
+        body = write(room - reserved, task)
+        left = room - self.count(body) - HEADING_TOKENS
+        body = self._add_values(body, left if self.options.whole_chars_max else min(values_max, left))
         # Small talk has nothing that is worth a line; its first words still say more than an empty record.
-        return body or _write_truncated(self.span.messages, room, self.count, task)
+        return body or self._write_truncated(room, task)
+
+    def write_around(self, words: str, room: int) -> str:
+        """Return a model's words, after the person's own and before exact values."""
+        if self.options.whole_chars_max:
+            return self._add_values(shorten_words(words, room), room - len(words))
+        if self.options.style == "note":
+            words = "\n".join(filter(None, (self._write_asked(int(room * ASKED_SHARE), words), words)))
+        return self._add_values(words, min(self.options.index_tokens_max, room))
+
+    def _write_asked(self, room: int, words: str) -> str:
+        """Write rules that hold and what a person said, as far as a model's words do not have it."""
+        rules = [line for line in self.state if line.topic == "rule"]
+        asked = [replace(line, topic="wanted") for line in self.lines if line.who == "U" and line.text not in words]
+        asked = [line for line in asked if line.text not in {rule.text for rule in rules}]
+        self.costs.update(estimate_costs(asked, self.count))
+        chosen = choose_lines([*(line for line in rules if line.text not in words), *asked], room, self.costs)
+        return write_lines(chosen, "note", self.span.language)
+
+    def _count_values(self, room: int) -> int:
+        """Return the most that exact values may take."""
+        if self.options.style == "short":
+            share = BOUNDED_INDEX_SHARE
+        else:
+            share = max(self.shares.values, SMALL_VALUES_SHARE if room < SMALL_TOKENS and not self.is_talk else 0.0)
+        most = room if self.options.whole_chars_max else self.options.index_tokens_max
+        return min(most, int(room * share))
 
     def _write_words(self, room: int, task: RecordLine | None) -> str:
         chosen: list[RecordLine] = [task] if task else []
         if task:
             self.costs[id(task)] = self.count(f"{task.written}\n")
         chosen += self._choose_state(room)
-        quoted = {line.text for line in chosen}
-        stated = self.span.state.task.quote.position if task and self.span.state.task else -1
-        lines = [line for line in self.lines if line.text not in quoted and (line.who != "U" or line.at != stated)]
+        quoted = {_quoted(line) for line in chosen}
+        lines = [line for line in self._leave_task(task) if _quoted(line) not in quoted]
         left = room - self._cost(chosen)
         asked = [line for line in lines if line.who == "U"]
         chosen += choose_lines(asked, min(left, int(room * self.shares.asked)), self.costs, written=chosen)
@@ -201,6 +286,11 @@ class _RecordWriter:
         chosen += leads
         chosen += choose_lines(lines, left, self.costs, written=chosen)
         return write_lines(chosen, self.layout, self.span.language)
+
+    def _leave_task(self, task: RecordLine | None) -> list[RecordLine]:
+        """Return the lines of the story without those of the message that is quoted as the task."""
+        stated = self.span.state.task.quote.position if task and self.span.state.task else -1
+        return [line for line in self.lines if line.who != "U" or line.at != stated]
 
     def _choose_state(self, room: int) -> list[RecordLine]:
         """Return the lines of the state; a change or an act for which there is no room is written in brief."""
@@ -217,7 +307,70 @@ class _RecordWriter:
     def _add_values(self, body: str, room: int) -> str:
         seen = f"{self.span.seen}\n{body}"
         index = choose_values(self.artifacts, room, self.count, self.span.language, seen=seen)
-        return f"{body}\n## {INDEX_TITLES[self.span.language]}\n{index}".lstrip("\n") if index else body
+        title = INDEX_TITLES[self.span.language]
+        # A summary in plain text gets no heading of markdown.
+        title = f"{title}:" if self.options.style == "truncated" else f"## {title}"
+        return f"{body}\n{title}\n{index}".lstrip("\n") if index else body
+
+    def _write_short(self, room: int, task: RecordLine | None) -> str:
+        """Write the few best lines without headings: whole lines, else whole sentences.
+
+        What a person wants from now on comes first and does not count as one of the few.
+        """
+        kept: list[tuple[int, int, str]] = []
+        shapes: set[str] = set()
+        if task and self.count(task.written) < room:
+            kept.append((-1, 0, task.written))
+            room -= self.count(f"{task.written}\n")
+        held = [fact.text for fact in self.span.facts if fact.kind in ("preference", "key")]
+        lines = list({line.text: line for line in (*self._leave_task(task), *self.state)}.values())
+        standing = {id(line) for line in lines if line.topic == "rule" or (line.who == "U" and line.text in held)}
+        best = sorted(lines, key=lambda line: (id(line) not in standing, -line.worth))
+        most = SHORT_LINES_MAX + min(len(standing), STANDING_LINES_MAX)
+        worth_min = SHORT_WORTH_SHARE * max((line.worth for line in best if id(line) not in standing), default=0.0)
+        for line in best:
+            if len(kept) >= most or (id(line) not in standing and line.worth < worth_min):
+                break
+            cost = self.count(f"{line.written}\n")
+            if cost <= room and (shape := shape_line(line.text)) not in shapes:
+                shapes.add(shape)
+                kept.append((line.at, line.start, line.written))
+                room -= cost
+        if not kept and best and room > 0:
+            return shorten_words(best[0].written, room)
+        return "\n".join(text for *_, text in sorted(kept))
+
+    def _write_truncated(self, room: int, task: RecordLine | None) -> str:
+        """Write the first characters of each message: of the task, of standing orders, then of the newest that fit.
+
+        The first line says how many are left out; a line that was cut ends with three dots.
+        """
+        by_place = {one.at: one.message for one in self.span.read}
+        stated = self.span.state.task.quote.position if task and self.span.state.task else -1
+        orders = [rule.quote.position for rule in self.span.state.rules]
+        orders += [said.quote.position for said in self.span.state.said if said.kind == "preference"]
+        head = LEFT_OUT[self.span.language]
+        room -= self.count(f"{head.format(count=len(by_place))}\n")
+        lines: dict[int, str] = {}
+        for at in dict.fromkeys((stated, *orders, *reversed(by_place))):
+            if (message := by_place.get(at)) is None:
+                continue
+            text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
+            text = " ".join(text.split())
+            cut = "..." if len(text) > TRUNCATED_CHARS else ""
+            line = neutralise(f"[{message.role}]: {text[:TRUNCATED_CHARS]}{cut}")
+            room -= self.count(f"{line}\n")
+            if room < 0:
+                break
+            lines[at] = line
+        gone = len(by_place) - len(lines)
+        told = [lines[at] for at in sorted(lines)]
+        return "\n".join([*([head.format(count=gone)] if gone and told else []), *told])
+
+
+def _quoted(line: RecordLine) -> tuple[int, str]:
+    """Return the words of a line without what they answer."""
+    return line.at, line.text.partition(" ← ")[0]
 
 
 def _leave_out(lines: Sequence[RecordLine], chosen: Sequence[RecordLine]) -> list[RecordLine]:
@@ -225,7 +378,7 @@ def _leave_out(lines: Sequence[RecordLine], chosen: Sequence[RecordLine]) -> lis
     return [line for line in lines if id(line) not in taken]
 
 
-def _make_frame(options: ExtractOptions, handle: str, span: ReadSpan) -> tuple[str, str]:
+def _make_frame(options: RecordOptions, handle: str, span: ReadSpan) -> tuple[str, str]:
     """Return the first and the last line; beside a record that explains itself a short one is enough."""
     if options.opening:
         return options.opening, f"{options.closing}\n{mark(handle)}" if options.closing else mark(handle)
@@ -235,13 +388,18 @@ def _make_frame(options: ExtractOptions, handle: str, span: ReadSpan) -> tuple[s
     return opening, close_frame(language=span.language, is_small=small)
 
 
-def quote_task(span: ReadSpan, options: ExtractOptions, room: int, count: Count) -> RecordLine | None:
-    """Return the task as a line, whole or with its ends, if nothing that stays in view states it."""
+def quote_task(span: ReadSpan, options: RecordOptions, room: int, count: Count) -> RecordLine | None:
+    """Return the task as a line, if nothing that stays in view states it: whole or with its ends.
+
+    In a summary of few characters it is whole or not there at all.
+    """
     task = span.state.task if options.states_task else None
-    if task is None or task.quote.position not in span.positions:
+    if task is None or task.quote.position not in span.positions or task.quote.text in span.seen:
         return None
     text, most = task.quote.text, int(room * TASK_SHARE)
     if count(text) > most:
+        if options.whole_chars_max:
+            return None
         handle = shorten_handle(task.quote.handle)
         text = cut_task(text, most, handle=handle, count=count, language=span.language)
     # Lines after the first are set in, so that no line of the text can pass for a heading or another's words.
@@ -249,60 +407,11 @@ def quote_task(span: ReadSpan, options: ExtractOptions, room: int, count: Count)
     return RecordLine("wanted", "\n  ".join(lines), 1.0, -1, "U", handle=task.quote.handle, is_firm=True)
 
 
-def _write_bounded(
-    span: ReadSpan,
-    lines: Sequence[RecordLine],
-    chars_max: int,
-    *,
-    focus: Wish,
-    artifacts: Sequence[Artifact],
-    task: RecordLine | None,
-) -> str:
-    """Write words, then exact values, in ``chars_max`` characters as a whole."""
-    state = list_state(span.state, span.language, lambda at: at in span.seen_positions)
-    lines = steer_lines([*state, *lines], focus)
-    room = int(chars_max * (1 - BOUNDED_INDEX_SHARE)) if artifacts else chars_max
-    body = _write_short(lines, room - len(task.written) - 1 if task else room)
-    body = f"{task.written}\n{body}".strip() if task else body
-    body = body or _write_truncated(span.messages, chars_max, len, None)
-    title = f"## {INDEX_TITLES[span.language]}"
-    left = chars_max - len(f"{body}\n{title}\n")
-    index = choose_values(steer_values(artifacts, focus), left, len, span.language, seen=f"{span.seen}\n{body}")
-    return f"{body}\n{title}\n{index}".lstrip("\n") if index else body
-
-
-def _write_short(lines: Sequence[RecordLine], chars_max: int) -> str:
-    """Write the few best lines without headings, whole, within a limit of characters; else the best one, cut."""
-    best = sorted(lines, key=lambda line: -line.worth)
-    kept: list[RecordLine] = []
-    room = chars_max
-    for line in best:
-        if len(kept) < SHORT_LINES_MAX and len(line.written) < room and line.text not in {one.text for one in kept}:
-            kept.append(line)
-            room -= len(line.written) + 1
-    if not kept and best:
-        return cut_text(best[0].written, max(20, chars_max - 20), best[0].handle)
-    return "\n".join(line.written for line in sorted(kept, key=lambda line: (line.at, line.start)))
-
-
-def _write_truncated(messages: Sequence[Message], room: int, count: Count, task: RecordLine | None) -> str:
-    """Write the task and the first characters of each message, newest kept if they do not all fit."""
-    room -= count(f"{task.written}\n") if task else 0
-    lines: list[str] = []
-    for message in reversed(messages):
-        text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
-        line = neutralise(f"{message.role}: {' '.join(text[:400].split())[:TRUNCATED_CHARS]}")
-        room -= count(f"{line}\n")
-        if room < 0:
-            break
-        lines.append(line)
-    return "\n".join([*([task.written] if task else []), *reversed(lines)])
-
-
 def _find_key_points(span: ReadSpan, lines: Sequence[RecordLine]) -> tuple[str, ...]:
     """Return a few short lines that name what a span was about: the first ask, decisions, the last conclusion."""
-    asked = [line for line in lines if line.who == "U"][:1]
+    first = next((line.at for line in lines if line.who == "U"), None)
+    asked = [one.message.parts[0].text.strip().partition("\n")[0] for one in span.read if one.at == first]
     held = [belief.quote.text for belief in span.state.beliefs if belief.quote.position in span.positions][-3:]
     last = [line for line in lines if line.who == "A"][-1:]
-    points = [*(line.text for line in asked), *held, *(line.text for line in last)]
+    points = [*asked, *held, *(line.text for line in last)]
     return tuple(dict.fromkeys(point[:KEY_POINT_CHARS] for point in points if point))[:KEY_POINTS_MAX]

@@ -1,48 +1,154 @@
-"""The source of a record from the state: a conversation as events, and the state after its last message."""
+"""The source of one fold: its items, its originals, the earlier folds it takes in, and what stays around it.
+
+The record is written from what the whole conversation says and does, read once for each message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
-from refold.conversation.message import Message, Role, message_handle
-from refold.conversation.view import View
-from refold.reading.advance import advance
+from refold.conversation.author import read_said
+from refold.conversation.message import Message, Role, is_notice, is_user_turn, message_handle, read_as_result
+from refold.conversation.reason import Language, Reason
+from refold.conversation.turn import Unit
+from refold.conversation.view import Edit, FoldRecord, Item, View
+from refold.reading.advance import advance, advance_known
 from refold.reading.facts import find_facts, merge_facts
 from refold.reading.read import read_all
 from refold.reading.state import State
-from refold.stages.extract.source import Source
-from refold.stages.extract.summary import Extract, ExtractOptions
-from refold.stages.record.record import ReadSpan, write_record
+from refold.stages.record.record import ReadSpan, RecordOptions, WrittenRecord, write_record
 from refold.stages.record.story import ReadMessage
-from refold.stages.stage import Goal
+from refold.stages.stage import Goal, covered_messages, earlier_folds, items_of, name_place
 
 
-def write_source(source: Source, view: View, options: ExtractOptions, goal: Goal) -> Extract:
-    """Return the record of a source, written from what is true now in the whole conversation."""
-    conversation = read_conversation(view.messages, find_results(view, view.messages))
-    wanted = {message.id for message in source.messages}
-    shown = {message.id for item in source.kept if not item.is_fold for message in item.messages}
-    fresh = {message.id for message in source.fresh}
-    read = [one for one in conversation.messages if one.message.id in wanted]
-    new = [one for one in read if one.message.id in fresh]
-    found = [fact for one in new for fact in find_facts(one.events, message_handle(one.message))]
-    span = ReadSpan(
-        read=read,
-        state=conversation.state,
-        language=goal.language,
-        seen=source.seen,
-        seen_positions=frozenset(one.at for one in conversation.messages if one.message.id in shown),
-        secrets=goal.secrets,
-        facts=tuple(merge_facts((fact for fold in source.previous for fact in fold.facts), found)),
-        whole=conversation.messages,
-    )
-    return write_record(span, replace(options, instructions=goal.instructions), view.lens.count_text)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The messages that one fold replaces, and those around them."""
+
+    items: tuple[Item, ...]
+    kept: tuple[Item, ...]
+    messages: tuple[Message, ...]
+    fresh: tuple[Message, ...]
+    previous: tuple[FoldRecord, ...]
+    seen: str
+    role_before: Role | None
+    role_after: Role | None
+    # The message before which the fold is placed.
+    before: str
+    # Earlier requests of people and what stays in view: a summary needs to know what the work is about.
+    asked: str = ""
+    # Ids of tool results that are sent as user text, and of notices.
+    observed: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(
+        cls,
+        view: View,
+        span: Sequence[Unit],
+        spans: Sequence[Sequence[Unit]],
+        edits: Sequence[Edit],
+        place: int,
+    ) -> Self:
+        """Collect the originals of a span, the folds it takes in, and the text that stays in view.
+
+        ``place`` is the item that its fold replaces, or before which it is placed.
+        """
+        taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
+        kept = [at for at in range(len(view.items)) if at not in taken]
+        items = items_of(view, span)
+        first = span[0].start
+        before = next((view.items[at].role for at in reversed(kept) if at < place), None)
+        after = next((view.items[at].role for at in kept if at >= place), None)
+        messages = covered_messages(view, items)
+        # A fold without facts, artifacts and a model's words (the window's) knows nothing that could be carried on.
+        known = [item for item in items if item.is_fold and says_more(item)]
+        behind = {message.id for item in known for message in item.messages}
+        seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
+        return cls(
+            items=tuple(items),
+            kept=tuple(view.items[at] for at in kept),
+            messages=messages,
+            fresh=tuple(message for message in messages if message.id not in behind),
+            previous=tuple(fold for item in known if (fold := item.edits[0].fold) is not None),
+            seen="\n".join((seen, *(edit.text for edit in edits))),
+            role_before=before,
+            role_after=after,
+            before=name_place(view.items[place]),
+            asked="\n".join(_read_ask(view, at) for at in kept if at < first).strip(),
+            observed=_find_unsaid(view, messages),
+        )
+
+    @property
+    def spoken(self) -> tuple[Message, ...]:
+        """The originals as a summary reads them: a tool result sent as user text is a result, nobody's words."""
+        return self._read(self.messages)
+
+    @property
+    def spoken_fresh(self) -> tuple[Message, ...]:
+        """The same of the originals that no earlier fold tells of."""
+        return self._read(self.fresh)
+
+    def _read(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(read_as_result(one) if one.id in self.observed else one for one in messages)
+
+    def count_untold(self, view: View) -> int:
+        """Return the tokens behind this fold that no model has summed up yet."""
+        behind = {message.id for message in self.messages}
+        by_model = [edit for edit in view.edits if edit.fold is not None and edit.fold.by == "llm"]
+        summed = {one for edit in by_model if behind.issuperset(edit.covers) for one in edit.covers}
+        return sum(view.lens.plain(message).tokens for message in self.messages if message.id not in summed)
+
+    def write(self, view: View, options: RecordOptions, goal: Goal, words: str | None = None) -> WrittenRecord:
+        """Return the record, written from what is true now in the whole conversation; ``words`` are a model's."""
+        conversation = read_conversation(view.messages, find_results(view, view.messages))
+        wanted = {message.id for message in self.messages}
+        shown = {message.id for item in self.kept if not item.is_fold for message in item.messages}
+        span = ReadSpan(
+            read=[one for one in conversation.messages if one.message.id in wanted],
+            state=conversation.state,
+            language=goal.language,
+            seen=self.seen,
+            seen_positions=frozenset(one.at for one in conversation.messages if one.message.id in shown),
+            secrets=goal.secrets,
+            whole=conversation.messages,
+        )
+        fresh = {message.id for message in self.fresh}
+        span = _with_facts(span, self.previous, [one for one in span.read if one.message.id in fresh])
+        return write_record(span, replace(options, instructions=goal.instructions), view.lens.count_text, words)
+
+    def fold(self, view: View, record: WrittenRecord, *, stage: str, role: Role, reason: Reason) -> Edit:
+        """Return the edit that puts a record in the place of the items, with its exact size."""
+        earlier = earlier_folds(self.items)
+        edit = Edit(
+            kind="fold",
+            stage=stage,
+            covers=tuple(message.id for message in self.messages),
+            text=record.text,
+            role=view.lens.format.allow_role(role, self.role_before, self.role_after),
+            reason=reason,
+            level=1 + max((fold.level for fold in earlier), default=-1),
+            made_from=tuple(fold.id for fold in earlier),
+            tokens_before=sum(item.tokens for item in self.items),
+            fold=record.fold,
+            before="" if self.before == self.messages[0].id else self.before,
+        )
+        return replace(edit, tokens_after=view.lens.fold(edit, self.messages).tokens)
 
 
-# States of conversations as they were at their last fold: the next one continues from there.
-STATES_MAX = 64
-_STATES: dict[str, State] = {}
+def write_messages(
+    messages: Sequence[Message], options: RecordOptions, count: Callable[[str], int], language: Language
+) -> WrittenRecord:
+    """Return the record of messages that are part of no view."""
+    conversation = read_conversation(messages, frozenset())
+    span = ReadSpan(read=conversation.messages, state=conversation.state, language=language)
+    return write_record(_with_facts(span, (), span.read), options, count)
+
+
+def _with_facts(span: ReadSpan, previous: Sequence[FoldRecord], fresh: Sequence[ReadMessage]) -> ReadSpan:
+    found = [fact for one in fresh for fact in find_facts(one.events, message_handle(one.message))]
+    return replace(span, facts=tuple(merge_facts((fact for fold in previous for fact in fold.facts), found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +163,12 @@ def read_conversation(messages: Sequence[Message], results: frozenset[str]) -> R
     """Read messages in one pass; what was read before is found in memory. ``results`` are results sent as user text."""
     is_result = {message.id: message.id in results for message in messages}
     events = list(read_all(messages, lambda message: is_result[message.id]))
-    # Ids are chained: a message that is known stands for everything before it.
-    known = next((at for at in range(len(messages), 0, -1) if messages[at - 1].id in _STATES), 0)
-    state = _STATES[messages[known - 1].id] if known else State()
-    if known < len(messages):
-        rest = iter(events[known:])
-        state = advance(state, messages[known:], lambda _message, _waiting: next(rest))
-        _remember(messages[-1].id, state)
+    state = advance_known(messages, events) if messages else State()
+    if state is None:
+        rest = iter(events)
+        state = advance(State(), messages, lambda _message, _waiting: next(rest))
     found = (ReadMessage(at, message, own) for at, (message, own) in enumerate(zip(messages, events, strict=True)))
     return ReadConversation(tuple(found), state)
-
-
-def _remember(message_id: str, state: State) -> None:
-    while len(_STATES) >= STATES_MAX:
-        _STATES.pop(next(iter(_STATES)), None)
-    _STATES[message_id] = state
 
 
 def find_results(view: View, messages: Sequence[Message]) -> frozenset[str]:
@@ -87,3 +184,32 @@ def find_results(view: View, messages: Sequence[Message]) -> frozenset[str]:
             continue
         before = message.role
     return frozenset(found)
+
+
+def _find_unsaid(view: View, messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of the messages of a span that nobody said: tool results sent as user text, and notices."""
+    return find_results(view, messages) | {one.id for one in messages if is_notice(one.role, one.parts)}
+
+
+def _read_ask(view: View, at: int) -> str:
+    item = view.items[at]
+    if item.is_fold or not is_user_turn(item.role, item.parts) or view.is_observed(at):
+        return ""
+    return read_said(item, "user")
+
+
+def says_more(item: Item) -> bool:
+    """Return whether a fold knows more than that something is gone, as the line of a later rung does."""
+    fold = item.edits[0].fold
+    return fold is not None and bool(fold.facts or fold.artifacts or fold.by == "llm")
+
+
+def find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:
+    """Return the first and the last turn of a span, counted over the whole conversation from 1."""
+    wanted = {message.id for item in items for message in item.messages}
+    turn, met = 0, []
+    for message in view.messages:
+        turn += message.starts_turn and not (turn and view.lens.is_observation(message))
+        if message.id in wanted:
+            met.append(max(1, turn))
+    return met[0], met[-1]

@@ -14,7 +14,7 @@ from refold.conversation.view import Artifact
 from refold.patterns import lazy_regex
 from refold.reading.events import Value
 from refold.reading.weights import gather, rank
-from refold.stages.extract.layout import neutralise, shorten_handle
+from refold.stages.record.frame import neutralise, shorten_handle
 from refold.stages.record.lines import Count
 from refold.stages.record.story import ReadMessage
 
@@ -45,7 +45,6 @@ SORT_NAMES: dict[str, tuple[str, str]] = {
     "version": ("versions", "版本"),
     "address": ("addresses", "地址"),
     "email": ("email", "邮箱"),
-    "field": ("fields", "字段"),
 }
 _MORE: dict[Language, str] = {"en": "and {count} more", "zh": "等另外 {count} 个"}
 

@@ -10,14 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from refold.conversation.view import Artifact
 from refold.patterns import lazy_regex
-from refold.stages.extract.layout import Line
 from refold.stages.record.lines import RecordLine
-
-AnyLine = TypeVar("AnyLine", Line, RecordLine)
 
 INSTRUCTIONS_CHARS_MAX = 2_000
 WORDS_MAX = 24
@@ -59,8 +55,8 @@ _SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\b(?:errors?|failures?|bugs?|exceptions?)\b|错误|报错|异常|故障", ("failed",)),
     (r"\b(?:decisions?|agreements?)\b|决定|结论|约定", ("found",)),
     (r"\b(?:todos?|tasks?|open (?:points|items|questions))\b|待办|任务", ("open",)),
-    (r"\b(?:preferences?|rules?|constraints?)\b|偏好|规则|要求", ("rule", "asked", "wanted")),
-    (r"\b(?:code changes?|changes?|edits?)\b|改动|修改", ("changed", "now")),
+    (r"\b(?:preferences?|rules?|constraints?)\b|偏好|规则|要求", ("rule", "wanted")),
+    (r"\b(?:code changes?|changes?|edits?)\b|改动|修改", ("now",)),
     (r"\b(?:commands?)\b|命令", ("happened",)),
 )  # fmt: skip
 
@@ -100,7 +96,7 @@ def read_wish(instructions: str) -> Wish:
     return Wish(frozenset(list(words)[:WORDS_MAX]), frozenset(sorts))
 
 
-def steer_lines(lines: Sequence[AnyLine], wish: Wish) -> list[AnyLine]:
+def steer_lines(lines: Sequence[RecordLine], wish: Wish) -> list[RecordLine]:
     """Return the lines of a story with those that match the wish worth more than all others."""
     if not wish:
         return list(lines)

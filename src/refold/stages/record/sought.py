@@ -1,0 +1,59 @@
+"""The line of a result that answers what was looked for: it shares rare words with the task and with its own call.
+
+An agent that reads without a word leaves no finding behind. The one line of a long output that has the task's words and
+a number is most likely what it read the output for. Nothing is claimed: the line is quoted behind its call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+from refold.memo import Memo
+from refold.reading.same import matter_words
+
+# Texts beyond these sizes are not searched: a task of so many words names everything, a larger result is data.
+WORDS_MAX, RESULT_CHARS_MAX = 80, 200_000
+LINE_CHARS = range(8, 241)
+WORD_CHARS_MIN = 4
+# A word on more lines of a result than this does not tell one of them from the others.
+RARE_LINES = 2
+SHARED_MIN = 2
+_FOUND: Memo[str] = Memo(4_000_000, len)
+
+
+def choose_sought(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the words that results are searched for, in the order of a fixed alphabet."""
+    words = {word for text in texts for word in matter_words(text)}
+    telling = [word for word in words if len(word) >= WORD_CHARS_MIN or not word.isascii() or not word.isalpha()]
+    return tuple(sorted(telling)) if len(telling) <= WORDS_MAX else ()
+
+
+def find_sought(text: str, words: tuple[str, ...], call: str) -> str:
+    """Return the line of a result that shares most rare words with the task and the call; empty if none stands out."""
+    words = tuple(sorted({*words, *choose_sought([call[:200]])}))
+    if not words or not text.count("\n") >= SHARED_MIN or len(text) > RESULT_CHARS_MAX:
+        return ""
+    return _FOUND.recall(lambda: _search(text, words), text, words)
+
+
+@lru_cache(64)
+def _compile(words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))), re.IGNORECASE)
+
+
+def _search(text: str, words: tuple[str, ...]) -> str:
+    found: dict[int, set[str]] = {}
+    for match in _compile(words).finditer(text):
+        found.setdefault(text.rfind("\n", 0, match.start()) + 1, set()).add(match.group().lower())
+    lines = Counter(word for met in found.values() for word in met)
+    best, most = "", float(SHARED_MIN) - 0.5
+    for start, met in found.items():
+        rare = sum(1 / lines[word] for word in met if lines[word] <= RARE_LINES)
+        stop = text.find("\n", start)
+        line = text[start : stop if stop >= 0 else len(text)].strip()
+        if rare > most and len(line) in LINE_CHARS and any(sign.isdigit() for sign in line):
+            best, most = line, rare
+    return best

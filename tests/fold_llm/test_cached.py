@@ -1,0 +1,107 @@
+"""The request for a note is the conversation as it was sent, and one message more: it is read from the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.llm.anthropic import AnthropicModel
+from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatRequest
+from refold.testing import ScriptedProvider, fail
+from refold.testing.script import RecordedRequest
+from tests.fold_llm.talk import working
+
+pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
+
+NAMES = {"openai": "gpt-5.1", "anthropic": "claude-haiku-5-5"}
+SYSTEM = "You find faults in logs. " * 40
+NOTE = "## Where things are now\n- The logs were read. [2-9]"
+
+
+def is_note(request: RecordedRequest) -> bool:
+    return "Write the note by which" in request.prompt
+
+
+def make_tools(wire: str) -> list[dict[str, Any]]:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    if wire == "anthropic":
+        return [{"name": "read_file", "description": "Read a file.", "input_schema": schema}]
+    return [{"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": schema}}]
+
+
+def make_messages(wire: str, steps: int) -> list[Any]:
+    sent = working(steps)
+    if wire == "openai":
+        return sent
+    written: list[Any] = [sent[0]]
+    for call, result in zip(sent[1::2], sent[2::2], strict=True):
+        (made,) = call["tool_calls"]
+        use = {"type": "tool_use", "id": made["id"], "name": "read_file", "input": {"path": "x"}}
+        written.append({"role": "assistant", "content": [{"type": "text", "text": call["content"]}, use]})
+        block = {"type": "tool_result", "tool_use_id": made["id"], "content": result["content"]}
+        written.append({"role": "user", "content": [block]})
+    return written
+
+
+def make_model(wire: str, provider: ScriptedProvider, name: str = "") -> Any:
+    if wire == "openai":
+        return OpenAIModel(name or NAMES[wire], "key", provider.openai_url)
+    return AnthropicModel(name or NAMES[wire], "key", provider.anthropic_url)
+
+
+async def converse(wire: str, folder: Path, provider: ScriptedProvider, writer: Any) -> None:
+    """Send a growing conversation request by request; ``writer`` writes the notes."""
+    config = CompressionConfig(window=9_000, reserve=2_000, model=NAMES[wire], background=False)
+    manager = ContextCompressionManager(config, folder, llm=writer)
+    speaker = make_model(wire, provider)
+    tools = make_tools(wire)
+    for steps in range(2, 60, 2):
+        prepared = await manager.prepare_context(
+            "s", make_messages(wire, steps), SYSTEM, tools=tools, model=NAMES[wire]
+        )
+        await speaker.follow(ChatRequest(prepared.messages, SYSTEM, tools), 100)
+    manager.close()
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+async def test_a_note_is_asked_for_on_the_conversation_that_the_model_has_cached(wire: str, tmp_path: Path) -> None:
+    with ScriptedProvider(lambda request: NOTE if is_note(request) else "ok", caches=True) as provider:
+        await converse(wire, tmp_path, provider, make_model(wire, provider))
+        asked = [at for at, request in enumerate(provider.requests) if is_note(request)]
+        assert asked
+        for at in asked:
+            note, before = provider.requests[at], provider.requests[at - 1]
+            shared = len(before.messages)
+            assert note.messages[:shared] == before.messages, "the same messages, and more"
+            assert note.json["tools"] == before.json["tools"]
+            assert note.json.get("system") == before.json.get("system")
+            usage = provider.usages[at]
+            assert usage.cached >= usage.input * 0.6
+        # On Anthropic's wire another choice of tools would make all messages new, so it is left as it was.
+        choices = {str(provider.requests[at].json.get("tool_choice")) for at in asked}
+        assert choices == {"none" if wire == "openai" else "None"}
+
+
+async def test_another_model_gets_the_span_as_text(tmp_path: Path) -> None:
+    with ScriptedProvider(lambda request: NOTE if is_note(request) else "ok", caches=True) as provider:
+        await converse("openai", tmp_path, provider, make_model("openai", provider, "gpt-4o-mini"))
+        notes = [request for request in provider.requests if is_note(request)]
+        assert notes
+        assert all(len(request.messages) == 1 and "tools" not in request.json for request in notes)
+        assert "[2] assistant: Log 0 comes next." in notes[0].prompt
+
+
+async def test_a_provider_that_refuses_the_request_on_the_conversation_is_asked_with_a_prompt(tmp_path: Path) -> None:
+    def answer(request: RecordedRequest) -> Any:
+        if is_note(request) and len(request.messages) > 1:
+            return fail(400, "tool_choice: not here")
+        return NOTE if is_note(request) else "ok"
+
+    with ScriptedProvider(answer, caches=True) as provider:
+        await converse("openai", tmp_path, provider, make_model("openai", provider))
+        assert any(is_note(request) and len(request.messages) == 1 for request in provider.requests)
