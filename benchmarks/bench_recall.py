@@ -11,6 +11,7 @@ Halves are fixed by a hash of the question. Plain BM25 over messages is in the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import hashlib
 import json
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.errors import ContextOverflow
 from refold.formats import make_format
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
@@ -36,8 +38,10 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.recall.index_file import Mark
 from refold.recall.options import RecallOptions
 from refold.recall.recall import Recall
+from refold.recall.search import Recalled
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+OWN = Path(__file__).parent / "recall"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}
 PROBED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long")
 PROBES_PER_SESSION = 12
@@ -122,8 +126,8 @@ def plain_bm25(raws: Sequence[dict[str, Any]], handles: Sequence[str]) -> Finder
 def with_recall(store: Store, session_id: str, by: str) -> Finder:
     def find(query: str) -> list[str]:
         found = store.recall.recall(session_id, query, LIMIT, tokens_max=TOKENS_MAX, by=by)
-        assert sum(store.recall.count_text(one.text) for one in found) <= TOKENS_MAX
-        return [one.handle for one in found]
+        assert sum(store.recall.count_text(said.text) for one in found for said in one.said) <= TOKENS_MAX
+        return [handle for one in found for handle in list_handles(one)]
 
     return find
 
@@ -179,6 +183,88 @@ def measure_probes(name: str) -> None:
         for told, counts in (("one copy", named[True]), ("more", named[False]))
     )
     print(f"{name:15} {total:5} values  named message {all_named / total:.4f} ({shares})  held {held / total:.4f}")
+
+
+def read_own(name: str, half: int) -> dict[str, list[dict[str, Any]]]:
+    """Return one half of our own questions, by the file of their sessions."""
+    chosen: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in (OWN / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if throw(one.get("query") or one["question"])[0] == half:
+            chosen[one["file"]].append(one)
+    return chosen
+
+
+def store_asked(
+    asked: dict[str, list[dict[str, Any]]],
+) -> Iterator[tuple[ContextCompressionManager, dict[str, Any], list[str]]]:
+    """Yield every question with its session, folded twice to about a fifth, and the handles of its messages."""
+    for file, questions in asked.items():
+        wanted = {one["session"] for one in questions}
+        for session in read_sessions(file):
+            if session["id"] not in wanted:
+                continue
+            with tempfile.TemporaryDirectory() as folder, ContextCompressionManager(None, folder) as manager:
+                handles = fold_twice(manager, session)
+                for one in questions:
+                    if one["session"] == session["id"]:
+                        yield manager, one, handles
+
+
+def fold_twice(manager: ContextCompressionManager, session: Session) -> list[str]:
+    """Store a session as a client sends it, in two halves, so that a record stands in view and one was superseded."""
+    raws = session["messages"]
+    window = max(3_000, sum(len(json.dumps(raw, ensure_ascii=False)) for raw in raws) // 16)
+    for end in (len(raws) // 2, len(raws)):
+        # One giant message may leave no room: the session is stored all the same.
+        with contextlib.suppress(ContextOverflow):
+            manager.prepare_context_sync(session["id"], raws[:end], window=window, format="openai-chat")
+    form = make_format("openai-chat")
+    return [f"m:{form.parse(raw).digest[:8]}" for raw in raws]
+
+
+def list_handles(one: Recalled) -> tuple[str, ...]:
+    """Return the messages that a result shows: a call is shown with its result, an answer with its question."""
+    return tuple(said.handle for said in one.said)
+
+
+def measure_queries(half: int, *, shows: bool) -> None:
+    """Ask what an agent would ask about its own work: is the evidence among the first ten, and how far up?"""
+    ranks: defaultdict[str, list[float]] = defaultdict(list)
+    for manager, one, handles in store_asked(read_own("queries", half)):
+        found = manager.recall(one["session"], one["query"], LIMIT, tokens_max=TOKENS_MAX)
+        evidence = {handles[at] for at in one["evidence"]}
+        at = next((at for at, hit in enumerate(found, 1) if evidence.intersection(list_handles(hit))), 0)
+        for key in (one["file"], "all"):
+            ranks[key].append(1 / at if at else 0.0)
+        if shows:
+            print(f"  {at:2}  {one['session'][-24:]:24}  {one['query']}")
+    for key, values in ranks.items():
+        told = "natural queries" if key == "all" else key
+        hits = sum(value > 0 for value in values)
+        print(f"{told:15} {len(values):5} queries  found {hits / len(values):.3f}  MRR {statistics.mean(values):.3f}")
+
+
+def measure_asked(half: int, *, shows: bool) -> None:
+    """Ask as a person does, half of the time for nothing that was said: is what is added the evidence?"""
+    acts: Counter[tuple[bool, bool]] = Counter()
+    total: Counter[bool] = Counter()
+    for manager, one, handles in store_asked(read_own("injection", half)):
+        low, high = one["hidden"]
+        ids = manager.ledger.read_path(one["session"]).ids[low:high]
+        added = manager.recalling.inject(one["session"], one["question"], ids)
+        evidence = {handles[at] for at in one["evidence"]}
+        hit = any(evidence.intersection(list_handles(snippet)) for snippet in added.snippets)
+        total[bool(evidence)] += 1
+        acts[bool(evidence), hit] += added.acts
+        if shows:
+            what = "hit" if hit else "WRONG" if added.acts else "-"
+            print(f"  {'needed' if evidence else 'not   '}  {what:5}  {one['question']}")
+    right, wrong = acts[True, True], acts[True, False] + acts[False, False]
+    print(
+        f"injection       {total.total():5} questions, {total[True]} in need  right {right}  wrong {wrong}  "
+        f"precision {right / max(1, right + wrong):.3f}"
+    )
 
 
 VOCABULARY = 40_000
@@ -321,7 +407,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--half", choices=("report", "tune"), default="report")
     parser.add_argument("--scale", action="store_true", help="speed and size instead of quality")
     parser.add_argument("--million", action="store_true", help="with --scale: a million messages too")
-    parser.add_argument("--only", default="", help="only the file with this name")
+    parser.add_argument("--only", default="", help="only the file with this name, or queries, asked, injection")
+    parser.add_argument("--show", action="store_true", help="one line for each of our own questions")
     wish = parser.parse_args(arguments)
     print("## Recall (`benchmarks/bench_recall.py`)\n\n```text")
     measure(wish)
@@ -346,6 +433,10 @@ def measure(wish: argparse.Namespace) -> None:
     for name in PROBED:
         if wish.only in ("", name):
             measure_probes(name)
+    if wish.only in ("", "queries"):
+        measure_queries(0 if wish.half == "tune" else 1, shows=wish.show)
+    if wish.only in ("", "asked"):
+        measure_asked(0 if wish.half == "tune" else 1, shows=wish.show)
     if wish.only in ("", "injection"):
         measure_injection()
 

@@ -49,7 +49,7 @@ class Workspace:
         return self.add(session_id, [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)], now)
 
     def find(self, session_id: str, query: str, limit: int | None = None) -> list[str]:
-        """Return the texts that are found."""
+        """Return the texts that are found, without what belongs to them."""
         return [one.text for one in self.recall.recall(session_id, query, limit)]
 
     def handle(self, session_id: str, message_id: str) -> str:

@@ -56,7 +56,8 @@ def test_a_passage_that_is_shortened_begins_and_ends_between_words(name: str, to
     count = counter_for(None).count_text
     for asked in ("who pays", "forty ships", "谁来付钱", "berth_77", "return", "nothing of this"):
         for passage in list(split_passages(text))[:3]:
-            whole = Recalled(text[passage.start : passage.stop], "m:00000000", "user", 1.0, start=passage.start)
+            piece = text[passage.start : passage.stop]
+            whole = Recalled(piece, "m:00000000", "user", 1.0, start=passage.start, stop=passage.stop)
             (one,) = fit_texts([whole], tokens_max, count, list(query_words(asked)))
             assert one.text == text[one.start : one.stop]
             assert not is_inside_word(text, one.start)

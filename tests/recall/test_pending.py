@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from refold import CompressionConfig, ContextCompressionManager
 from refold.recall.hits import PENDING_MAX
 from refold.recall.index import RecallIndex
-from refold.recall.index_file import Note
 from refold.recall.words import WordSieve, find_words, query_words
 from tests.recall.building import Workspace
 from tests.recall.test_inject_manager import BARE_RECORD, CONFIG, PARROT, QUESTION, prepare, talk, text_of
@@ -117,7 +116,7 @@ def test_a_message_with_new_values_only_is_not_searched_for_and_one_with_a_known
     workspace.add("s", [{"role": "user", "content": "Please paint KRN-888 and KRN-999 green."}], 9.0)
     found = workspace.recall.inject("s", newest, hidden)
     assert found.acts
-    assert found.snippets[0].text == lines[4]
+    assert lines[4] in found.snippets[0].unit
     monkeypatch.setattr("refold.recall.recall.SessionSearch.find", None)
     missed = workspace.recall.inject("s", "Please paint KRN-888 and KRN-999 green.", hidden)
     assert not missed.acts
@@ -141,22 +140,6 @@ def test_what_is_forgotten_is_found_neither_in_the_index_nor_behind_it(workspace
     workspace.ledger.forget("s", ids[:1], 2.0)
     found = workspace.recall.inject("s", "what did you say earlier about the parrot?", ids)
     assert [one.text for one in found.snippets] == ["the parrot eats in the cabin"]
-
-
-def test_only_notes_that_changed_are_written_again(workspace: Workspace) -> None:
-    workspace.say("s", "hello")
-    workspace.recall.refresh("s")
-    index = workspace.recall.index
-    notes = [Note("fact", f"f:{at:08}", f"fact number {at} about harbours") for at in range(50)]
-    assert index.update_notes("s", notes, 1) == 50
-    assert index.update_notes("s", notes, 2) == 0
-    assert index.update_notes("s", [*notes[1:], Note("fact", "f:99999999", "a new one about parrots")], 3) == 2
-    with index.file.read() as db:
-        texts = [one for (one,) in db.execute("SELECT text FROM note ORDER BY key")]
-    assert len(texts) == 50
-    assert texts[-1] == "a new one about parrots"
-    workspace.recall.close()
-    assert b"fact number 0 " not in index.file.path.read_bytes()
 
 
 KILLED = """

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.conversation.reason import text_reason
-from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.errors import SessionNotFound
-from refold.ledger.records import Batch, Event, Splice
+from refold.ledger.records import Splice
 from tests.recall.building import Workspace
 
 FILLER = [f"Let us talk about topic {number} and the weather of day {number}." for number in range(60)]
@@ -108,23 +106,6 @@ def test_a_date_in_words_of_distance_finds_the_day(workspace: Workspace) -> None
     assert found[0].text == "We talked about the roof."
 
 
-def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace: Workspace) -> None:
-    ids = workspace.say("s", "Let us use Postgres.", "Fine, Postgres it is.", *FILLER[:6])
-    told = "The database engine is relational, choice"
-    facts = tuple(Fact("decision", f"{told} {number}.", "m:aaaa") for number in range(9))
-    fold = Edit(
-        "fold", "fold", tuple(ids[:2]), text="x", fold=FoldRecord("f:12345678", "They settled the storage question.")
-    )
-    assert workspace.ledger.commit("s", Batch("b1", (fold,), text_reason("test"), facts=facts), now=2.0)
-    found = workspace.recall.recall("s", "storage question")
-    assert (found[0].role, found[0].handle) == ("summary", "f:12345678")
-    assert sum(one.role == "fact" for one in workspace.recall.recall("s", "relational engine choice")) == 2
-    assert "Let us use Postgres." in workspace.find("s", "postgres")
-    undone = workspace.ledger.switch_edits("s", [fold.id], on=False, now=3.0, event=Event("undone", 3.0))
-    assert undone == 1
-    assert workspace.recall.recall("s", "storage question") == []
-
-
 def test_every_result_is_still_found_in_a_fork_that_left_the_path(tmp_path: Path, workspace: Workspace) -> None:
     workspace.say("s", "first the anchor question", "an answer that the client later trims away: kestrel")
     path = workspace.ledger.read_path("s")
@@ -159,7 +140,7 @@ def test_a_passage_of_a_message_that_was_sent_again_and_again_with_more_is_shown
     workspace.say("s", *("\n".join(notes[:count]) for count in range(1, 13)))
     found = workspace.find("s", "sensor 3 of hall seven")
     assert "sensor 3 of hall seven" in found[0]
-    assert len(set(found)) == len(found) > 2
+    assert len(set(found)) == len(found) > 1
 
 
 def test_a_search_for_one_exact_value_returns_no_neighbours_of_it(workspace: Workspace) -> None:

@@ -25,7 +25,6 @@ FRIDAY_2024_05_17 = 1_715_940_000.0
         ("会议定在2023年2月4日", "February 4"),
         ("it costs 1,234.56 euros", "1234.56"),
         ("she visited two cities", "visiting a city"),
-        ("we went there", "where did we go"),
         ("mail anna@example.org", "example.org"),
         (r"open C:\Users\me\notes.txt", "notes.txt"),
         ("Deborah's garden", "Deborah garden"),
@@ -77,4 +76,4 @@ def test_days_by_their_distance_are_the_same_words_as_dates() -> None:
 
 def test_a_common_word_says_little_whatever_its_stem() -> None:
     words = query_words("Where do they live while Sam is out there?")
-    assert {word for word, weight in words.items() if weight >= 1} == {"liv", "sam"}
+    assert {word for word, weight in words.items() if weight >= 1} == {"live", "sam"}

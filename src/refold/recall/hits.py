@@ -24,7 +24,7 @@ from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.recall import index_file
 from refold.recall.index import NUMBER, QUESTION, RecallIndex, split_original
-from refold.recall.index_file import NOTES_FROM, PLACES_MAX, IndexedMessage, Mark, PassageRow
+from refold.recall.index_file import PLACES_MAX, IndexedMessage, Mark, PassageRow
 from refold.recall.originals import Original, read_original
 from refold.recall.vectors import Scorer
 from refold.recall.words import WordSieve, find_relative_days, piece_words, query_words
@@ -200,9 +200,6 @@ def _read_newest(ledger: Ledger, row: SessionRow, from_seq: int, hidden: Sequenc
     return sorted((one for one in newest if one.seq >= from_seq), key=lambda one: one.seq)
 
 
-# Summaries and facts describe originals, so they rank below originals that say the same and never crowd them out.
-NOTE_SHARE = 0.8
-NOTES_MAX = 2
 SPARE = 3
 SCORE_DIGITS = 6
 _FIRST_MAX = 64
@@ -220,8 +217,7 @@ class Hit:
 
     place: int
     score: float
-    row: PassageRow | None = None
-    note: index_file.Note | None = None
+    row: PassageRow
     is_early: bool = False
 
 
@@ -248,11 +244,10 @@ def find_hits(
         if not mark.passages:
             return [], pending
         indexed = {word: index_file.find_places(db, mark, word) for word in words}
-        # Notes come last in the order of places.
-        places = {word: _insert(found, pending.places.get(word, ())) for word, found in indexed.items()}
+        places = {word: [*found, *pending.places.get(word, ())] for word, found in indexed.items()}
         sought = _weigh(db, mark, words, places)
         early = _find_early(places, piece_words(query))
-        near = sorted({*choose_blocks(_without_notes(sought)), *(place // BLOCK for place in early)})
+        near = sorted({*choose_blocks(sought), *(place // BLOCK for place in early)})
         lenders = [place for low, high in join_ranges(near) for place in range(low, high)]
         by_meaning = vectors(db, mark, lenders) if vectors else {}
         near = sorted({*near, *(place // BLOCK for place in by_meaning)})
@@ -265,11 +260,10 @@ def find_hits(
         scores = score_places(sought, rows, mean, asks_number=asks_number) if words_share else {}
         early = _spread_messages(early, rows)
         hits = [
-            Hit(place, score, row=rows[place], is_early=place in early)
+            Hit(place, score, rows[place], is_early=place in early)
             for place, score in fuse(scores, by_meaning, words_share).items()
             if place in rows
         ]
-        hits += _find_notes(db, mark, sought)
     return sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending
 
 
@@ -289,14 +283,6 @@ def holds_any(
     pending = read_pending(mark, words)
     places = {place for found in pending.places.values() for place in found}
     return any(pending.sources[pending.passages[place].seq].id in hidden for place in places)
-
-
-def _insert(indexed: list[int], pending: Sequence[int]) -> list[int]:
-    """Return the places of a word in order."""
-    if not pending:
-        return indexed
-    at = bisect_left(indexed, NOTES_FROM)
-    return [*indexed[:at], *pending, *indexed[at:]]
 
 
 def _weigh(
@@ -319,7 +305,7 @@ def _find_early(places: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> f
     if not known:
         return frozenset()
     shared = known[0].intersection(*known)
-    held = sorted(place for place in shared if place < NOTES_FROM)
+    held = sorted(shared)
     return frozenset((*held[:_FIRST_MAX], *held[_FIRST_MAX:][-_LAST_MAX:]))
 
 
@@ -348,23 +334,3 @@ def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], words_s
         place: words_share * by_words.get(place, 0.0) + VECTOR_SHARE * top * by_meaning.get(place, 0.0)
         for place in places
     }
-
-
-def _without_notes(sought: Iterable[Sought]) -> list[Sought]:
-    return [
-        word if not word.places or word.places[-1] < NOTES_FROM
-        else Sought(word.weight, [place for place in word.places if place < NOTES_FROM])
-        for word in sought
-    ]  # fmt: skip
-
-
-def _find_notes(db: apsw.Connection, mark: Mark, sought: Sequence[Sought]) -> list[Hit]:
-    scores: dict[int, float] = {}
-    most = sum(word.weight for word in sought)
-    for word in sought:
-        for place in word.places:
-            if place >= NOTES_FROM:
-                scores[place] = scores.get(place, 0.0) + NOTE_SHARE * word.weight / most
-    best = sorted(scores, key=lambda place: (-scores[place], -place))[: NOTES_MAX * SPARE]
-    notes = ((place, index_file.read_note(db, mark, place)) for place in best)
-    return [Hit(place, scores[place], note=note) for place, note in notes if note is not None]

@@ -21,19 +21,16 @@ import apsw
 from refold.ledger.codec import decode_text, encode_text
 from refold.ledger.records import Finding, SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
-from refold.recall.index_file import (
-    NOTES_FROM,
-    SESSION_BITS,
-    IndexFile,
-    IndexReplaced,
-    Mark,
-    Note,
-    find_mark,
-    read_note,
-    read_notes,
-    read_source,
+from refold.recall.index_file import SESSION_BITS, IndexFile, IndexReplaced, Mark, find_mark, read_source
+from refold.recall.originals import (
+    Original,
+    find_units,
+    has_number,
+    is_question,
+    measure_weight,
+    read_original,
+    split_passages,
 )
-from refold.recall.originals import Original, has_number, is_question, measure_weight, read_original, split_passages
 from refold.recall.words import find_words, name_day
 
 # Above this many passages, rewriting the whole index once is cheaper than removing each passage.
@@ -57,21 +54,10 @@ def erase_messages(db: apsw.Connection, mark: Mark, ids: Sequence[str]) -> int:
     return count
 
 
-def erase_notes(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
-    """Erase notes of a session. Their text is here, so their words are known without searching the index for them."""
-    sql = "INSERT INTO word (word, rowid, words) VALUES ('delete', ?, ?)"
-    for key in keys:
-        note = read_note(db, mark, key - mark.key(0))
-        words = mark.add_prefix(find_words(note.text)) if note else ""
-        if words:
-            db.execute(sql, (key, words))
-        db.execute("DELETE FROM note WHERE key = ?", (key,))
-
-
 def erase_session(db: apsw.Connection, mark: Mark) -> None:
     low, high = mark.key(0), mark.key(0) + (1 << SESSION_BITS)
     _erase_words(db, mark, None)
-    for table in ("passage", "note", "vector"):
+    for table in ("passage", "vector"):
         db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", (low, high))
     db.execute("DELETE FROM source WHERE no = ?", (mark.no,))
     db.execute("DELETE FROM indexed WHERE no = ?", (mark.no,))
@@ -102,22 +88,6 @@ def collect_words(db: apsw.Connection, mark: Mark, keys: Iterable[int] | None = 
         if wanted is None or key in wanted:
             found[key].append(word)
     return found
-
-
-NOTE_CHARS_MAX = 20_000
-
-
-def list_notes(ledger: Ledger, session_id: str) -> list[Note]:
-    """Return every summary in force and every fact, each text once."""
-    found: dict[str, Note] = {}
-    for handle, summary in ledger.read_summaries(session_id):
-        if summary.strip():
-            found.setdefault(summary, Note("summary", handle, summary[:NOTE_CHARS_MAX]))
-    for fact in ledger.read_facts(session_id):
-        text = fact.fact.text
-        if text.strip():
-            found.setdefault(text, Note("fact", fact.fact.handle, text[:NOTE_CHARS_MAX]))
-    return list(found.values())
 
 
 BATCH_MESSAGES = 200
@@ -223,15 +193,8 @@ class RecallIndex:
         return indexed is None or not stored or (stored[0].seq, stored[0].id) != (indexed.seq, indexed.id)
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
-        """Remove messages, with all notes of their session, from the file too; return how many there were."""
-
-        def purge(db: apsw.Connection, mark: Mark) -> int:
-            count = erase_messages(db, mark, ids)
-            erase_notes(db, mark, list(read_notes(db, mark)))
-            db.execute("UPDATE indexed SET edits_version = -1 WHERE no = ?", (mark.no,))
-            return count
-
-        return self._purge(session_id, purge)
+        """Remove messages from the file too; return how many there were."""
+        return self._purge(session_id, lambda db, mark: erase_messages(db, mark, ids))
 
     def find_indexed(self, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of these messages that are indexed."""
@@ -263,26 +226,12 @@ class RecallIndex:
         self.file.empty_log()
         return count
 
-    def update_notes(self, session_id: str, notes: Iterable[Note], edits_version: int) -> int:
-        """Replace a session's notes by those of a version of its edits; return how many came or went."""
+    def mark_version(self, session_id: str, edits_version: int) -> None:
+        """Note the version of a session's edits up to which the index follows it."""
         with self.file.write() as db:
-            mark = find_mark(db, session_id)
-            if mark is None:
-                return 0
-            wanted = dict.fromkeys(notes)
-            stored = read_notes(db, mark)
-            gone = [key for key, note in stored.items() if note not in wanted]
-            known = set(stored.values())
-            new = [note for note in wanted if note not in known]
-            erase_notes(db, mark, gone)
-            key = max(stored, default=mark.key(NOTES_FROM) - 1)
-            for note in new:
-                key += 1
-                values = (key, note.kind, note.handle, encode_text(note.text))
-                db.execute("INSERT INTO note VALUES (?, ?, ?, ?)", values)
-                _add_words(db, mark, key, find_words(note.text))
-            db.execute("UPDATE indexed SET edits_version = ? WHERE no = ?", (edits_version, mark.no))
-            return len(gone) + len(new)
+            db.execute(
+                "UPDATE indexed SET edits_version = ? WHERE session_id = ?", (edits_version, encode_text(session_id))
+            )
 
     def list_sessions(self) -> list[str]:
         with self.file.read() as db:
@@ -298,8 +247,8 @@ def split_original(original: Original) -> Iterator[Piece]:
     asks = is_question(original.text)
     day = name_day(original.created_at)
     beside = (*find_words(original.name), *day) if original.name else day
-    for passage in split_passages(original.text):
-        text = original.text[passage]
+    for passage in split_passages(original.text, units=find_units(original)):
+        text = original.read(passage.start, passage.stop)
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
         yield Piece(passage.start, passage.stop, measure_weight(text), flags, text, beside)
         beside = ()
@@ -388,6 +337,5 @@ def _compare(
                 if at < len(expected) and has != {f"{mark.prefix}{word}" for word in expected[at]}:
                     found.append(f"the words of passage {at} of message {stored.id} differ")
     found += [f"the index holds message {one[0]}, which the ledger does not have" for one in sources.values()]
-    low = mark.key(1 << 31)
-    found += [f"the index holds words at place {key - mark.key(0)} that belong to nothing" for key in kept if key < low]
+    found += [f"the index holds words at place {key - mark.key(0)} that belong to nothing" for key in kept]
     return found

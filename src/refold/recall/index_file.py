@@ -3,7 +3,7 @@
 The index is derived: deleting it loses nothing, and a damaged one is replaced. It is a separate file, so that indexing
 never delays an append, and works the same for a ledger on another machine. A file with another layout, or made with
 another definition of a word, is cleared. A place is the number of a passage in its session; the key of a row is the
-session's number and the place. Notes, which are summaries and facts, have places far behind those of passages.
+session's number and the place.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import apsw
 
 from refold.errors import LedgerError
-from refold.ledger.codec import decode_text, encode_text
+from refold.ledger.codec import encode_text
 from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_damaged, transaction
 
 APPLICATION_ID = 0x7266_6C69  # "rfli"
 # One number for the layout and for what counts as a word: when either changes, what is stored no longer fits.
-LAYOUT = 3
+LAYOUT = 4
 # Words in one query; FTS5 limits the depth of an expression.
 _TERMS_MAX = 100
 
@@ -48,9 +47,6 @@ CREATE UNIQUE INDEX source_id ON source (no, id);
 CREATE TABLE passage (
     key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
     weight INTEGER NOT NULL, flags INTEGER NOT NULL
-) STRICT;
-CREATE TABLE note (
-    key INTEGER PRIMARY KEY, kind TEXT NOT NULL, handle TEXT NOT NULL, text ANY NOT NULL
 ) STRICT;
 CREATE TABLE vector (key INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE VIRTUAL TABLE word USING fts5 (
@@ -135,7 +131,6 @@ def make_tables(connection: apsw.Connection, where: str) -> None:
 
 # A word in more passages than this says little: only its newest places are read.
 PLACES_MAX = 5_000
-NOTES_FROM = 1 << 31
 SESSION_BITS = 32
 
 
@@ -176,14 +171,6 @@ class PassageRow:
     stop: int
     weight: int
     flags: int
-
-
-class Note(NamedTuple):
-    """A summary or a fact, with the handle of the messages that it describes."""
-
-    kind: str
-    handle: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,22 +217,10 @@ def count_places(db: apsw.Connection, mark: Mark, word: str) -> int:
 def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Iterator[PassageRow]:
     """Yield the passages at places ``low`` to ``high``, without the latter."""
     sql = "SELECT key, seq, start, stop, weight, flags FROM passage WHERE key >= ? AND key < ? ORDER BY key"
-    for key, *rest in db.execute(sql, (mark.key(max(0, low)), mark.key(min(high, NOTES_FROM)))):
+    for key, *rest in db.execute(sql, (mark.key(max(0, low)), mark.key(high))):
         yield PassageRow(key - (mark.no << SESSION_BITS), *rest)
 
 
 def read_source(db: apsw.Connection, mark: Mark, seq: int) -> IndexedMessage | None:
     found = db.execute("SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?", (mark.no, seq)).fetchone()
     return IndexedMessage(*found) if found else None
-
-
-def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
-    found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
-    return Note(found[0], found[1], decode_text(found[2])) if found else None
-
-
-def read_notes(db: apsw.Connection, mark: Mark) -> dict[int, Note]:
-    """Return a session's notes by the key of their row."""
-    sql = "SELECT key, kind, handle, text FROM note WHERE key >= ? AND key < ? ORDER BY key"
-    found = db.execute(sql, (mark.key(NOTES_FROM), mark.key(0) + (1 << SESSION_BITS)))
-    return {key: Note(kind, handle, decode_text(text)) for key, kind, handle, text in found}

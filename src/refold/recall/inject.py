@@ -17,9 +17,9 @@ from refold.patterns import lazy_regex
 from refold.reading.sentences import split_sentences
 from refold.recall.options import InjectMode
 from refold.recall.originals import is_question
-from refold.recall.search import Recalled
+from refold.recall.search import Recalled, UnitPart
 from refold.recall.words import STOP_WORDS, find_words, query_words, value_words
-from refold.stages.extract.layout import CLOSES, OPENS, neutralise
+from refold.stages.record.frame import CLOSES, OPENS, neutralise
 
 # Scores are shares of the message's words. Tuned on the tests' conversations: rather too few snippets than too many.
 SCORE_CUED = 0.3
@@ -64,6 +64,14 @@ _YOU_DID = lazy_regex(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|mad
 _ASKS = lazy_regex(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
 # Times, amounts and small numbers are everywhere; a value with letters, or a long one, is a name.
 _TELLING = lazy_regex(r"[^\W\d]|\d{5}")
+# A name inside an English sentence, and what a Chinese question is about, which stands before what it asks.
+_NAME = lazy_regex(r"(?<=[\w,;:)'’\"] )[A-Z][\w’'-]+(?: [A-Z][\w’'-]+)*")
+_SUBJECT_ZH = lazy_regex(
+    r"(?![你我他她说讲提的那这])[\u3400-\u9fff·]{2,12}?(?=的|是|在|有|叫|多少|哪|什么|怎|吗|呢|几|要|出生|电话|地址)"
+)
+# A passage with the name that is asked about needs few other words; without a name, it must hold nearly all of them.
+SCORE_NAMED, SCORE_NAMELESS = 0.45, 0.6
+_PIECE = 3
 _WORDING = {
     "en": ("recalled from earlier in this conversation, exact; not part of the request", "end of recalled text"),
     "zh": ("以下为本次对话较早内容的原文摘录，不属于请求", "摘录结束"),
@@ -153,22 +161,41 @@ def decide_injection(
     """Decide whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
     # A passage that is only near a match may answer a search; without a search it would be noise.
     asked, said = query_words(cause.query).keys(), frozenset(find_words(newest))
-    matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.text))]
-    unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.text, said)]
+    matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.unit))]
+    unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.unit, said)]
     if not unseen:
         return Injection(False, because.RECALL_IN_VIEW() if matching else because.RECALL_NO_MATCH())
     needed, why = cause.score_min, cause.reason
-    chosen = [one for one in unseen if one.score >= needed]
+    chosen = [one for one in unseen if one.score >= (needed if needed < SCORE_CUED else _find_least(one, cause))]
     named = "" if chosen else _find_hidden_value(cause.values, unseen, in_view)
     if named:
         needed, why = SCORE_VALUE, because.RECALL_VALUE(value=named[:60])
-        chosen = [one for one in unseen if named in one.text.casefold() and one.score >= needed]
+        chosen = [one for one in unseen if named in one.unit.casefold() and one.score >= needed]
     if not chosen and needed >= NEVER:
         return Injection(False, why)
     if not chosen:
         score = round(unseen[0].score, 4)
         return Injection(False, because.RECALL_WEAK(because=why, score=score, needed=needed))
     return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max=tokens_max, count_text=count_text)
+
+
+def _find_least(one: Recalled, cause: Cause) -> float:
+    """Return the score that a snippet needs: less with a name or a value of the question."""
+    if cause.score_min >= NEVER:
+        return NEVER
+    subject = _SUBJECT_ZH.search(cause.query) if not cause.query.isascii() else None
+    names = [*cause.values, *(name.removesuffix("'s") for name in _NAME.findall(cause.query))]
+    unit = one.unit.casefold()
+    is_named = any(name.casefold() in unit for name in names) or (subject is not None and _shares(subject[0], unit))
+    # "What did you say earlier" needs less than a question that may be about anything.
+    is_cued = cause.score_min <= SCORE_CUED
+    return min(SCORE_NAMED, cause.score_min) if is_named else SCORE_NAMED if is_cued else SCORE_NAMELESS
+
+
+def _shares(subject: str, unit: str) -> bool:
+    """Return whether a text has what a Chinese question is about, or most of it: names are shortened."""
+    pieces = [subject[at : at + _PIECE] for at in range(max(1, len(subject) - _PIECE + 1))]
+    return 2 * sum(piece.casefold() in unit for piece in pieces) >= len(pieces)
 
 
 def _tells_more(text: str, said: frozenset[str]) -> bool:
@@ -182,7 +209,7 @@ def _find_hidden_value(values: Sequence[str], unseen: Sequence[Recalled], in_vie
     if not values:
         return ""
     seen = in_view.casefold()
-    texts = [one.text.casefold() for one in unseen]
+    texts = [one.unit.casefold() for one in unseen]
     return next((value for value in values if value not in seen and any(value in text for text in texts)), "")
 
 
@@ -204,11 +231,11 @@ def _write(
 def write_snippets(found: Sequence[Recalled], like: str = "") -> str:
     """Return results between two lines that mark them as recalled; what is quoted cannot leave them."""
     opening, closing = _WORDING[detect_language([like or found[0].text])]
-    body = "\n".join(f"{write_head(one)}\n{neutralise(one.text)}" for one in found)
+    body = "\n".join(f"{write_head(one, said)}\n{neutralise(said.text)}" for one in found for said in one.said)
     return f"{OPENS}{opening}{CLOSES}\n{body}\n{OPENS}{closing}{CLOSES}"
 
 
-def write_head(one: Recalled) -> str:
-    """Return the line above a result: its handle, who said it, and which part of it this is."""
-    part = "" if one.is_whole else f", characters {one.start}–{one.stop}"
-    return f"{mark(one.handle)} {one.role}{part}:"
+def write_head(one: Recalled, said: UnitPart) -> str:
+    """Return the line above words of a result: their handle, who said them, and which part of a message they are."""
+    part = "" if one.is_whole or said.handle != one.handle else f", characters {one.start}–{one.stop}"
+    return f"{mark(said.handle)} {said.role}{part}:"

@@ -11,8 +11,9 @@ the part, that of a fold every message it replaces. The answer to an unknown han
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from refold.conversation.author import Author, IsObserved, find_author, find_common_author
 from refold.conversation.message import (
@@ -32,10 +33,10 @@ from refold.ledger.codec import load_json
 from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.patterns import lazy_regex
-from refold.reading.sentences import find_ends
+from refold.reading.sentences import find_ends, split_sentences
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Original:
     """The text of one message."""
 
@@ -52,18 +53,72 @@ class Original:
         """Return whose words a passage of the text has; of several authors one who is no person."""
         assert self.message is not None, "an original is read from a message"
         is_result = self.role == "user" and is_observed(self.message)
-        at, found = 0, []
-        for part in self.message.parts:
+        return find_common_author(
+            find_author(self.role, part, is_observed=is_result)
+            for part, at, end in self.list_spans()
+            if at < stop and end > start
+        )
+
+    @cached_property
+    def has_result(self) -> bool:
+        """True if the message brings the result of a call."""
+        return self.role == "tool" or any(part.kind == "result" for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return self.message.parts if self.message is not None else ()
+
+    def list_spans(self) -> Iterator[tuple[Part, int, int]]:
+        """Yield each part with its place in the text."""
+        at = 0
+        for part in self._parts:
             end = at + len(join_part(part))
-            if at < stop and end > start:
-                found.append(find_author(self.role, part, is_observed=is_result))
+            yield part, at, end
             at = end + 1
-        return find_common_author(found)
+
+    def has_call_in(self, start: int, stop: int) -> bool:
+        """Return whether a passage holds a call, or a piece of one."""
+        return any(part.kind == "call" and at < stop and end > start for part, at, end in self.list_spans())
+
+    def find_span(self, other: Original) -> tuple[int, int]:
+        """Return where this message has the call of another one's result; all of it if it has none."""
+        ids = {part.call_id for part in other._parts if part.kind == "result"}
+        calls = [(at, end) for part, at, end in self.list_spans() if part.kind == "call" and part.call_id in ids]
+        return calls[0] if calls else (0, len(self.text))
+
+    def read(self, start: int, stop: int) -> str:
+        """Return a passage as it was written: what JSON escapes inside calls and records stands as itself."""
+        pieces = []
+        last = start
+        for part, at, end in self.list_spans():
+            if at < stop and end > start and is_escaped(part):
+                low, high = max(start, at), min(stop, end)
+                pieces += [self.text[last:low], write_out(self.text[low:high])]
+                last = high
+        return "".join((*pieces, self.text[last:stop]))
 
     @property
     def handle(self) -> str:
         """The short name that placeholders carry."""
         return f"m:{self.digest[:DIGITS]}"
+
+
+_ESCAPE = lazy_regex(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))')
+_SIGNS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def is_escaped(part: Part) -> bool:
+    """Return whether a part is JSON, in which the lines and quotes of a text are escaped."""
+    return part.kind == "call" or (part.kind == "result" and part.text.lstrip()[:1] in ("{", "["))
+
+
+def write_out(text: str) -> str:
+    """Return a piece of JSON with the escapes inside its strings written out."""
+    if "\\" not in text:
+        return text
+    written = _ESCAPE.sub(lambda found: chr(int(found[2], 16)) if found[2] else _SIGNS.get(found[1], found[1]), text)
+    # JSON writes a character beyond the basic plane as two halves.
+    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\ud" in text.lower() else written
 
 
 def read_original(stored: StoredMessage, form: Format) -> Original:
@@ -103,17 +158,43 @@ _QUESTION = lazy_regex(r"[?？]\W{0,4}(?:\[[^\]]{0,300}\]\W?)?$|[吗呢么][。.
 _DIGIT = lazy_regex(r"\d|[一二两三四五六七八九十百千万]{1,6}[年月日号点分元块个岁]")
 
 
-def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[slice]:
-    """Cut a text into slices of about the same weight, none above twice that weight; a short text stays whole."""
+def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX, *, units: Sequence[slice] = ()) -> Iterator[slice]:
+    """Cut a text into slices of about the same weight, none above twice that weight; a short text stays whole.
+
+    A cut inside one of the ``units``, in order, moves to its end, or before it, if that leaves no slice too large.
+    """
     start, length = 0, len(text)
+    waiting = iter(units)
+    unit = next(waiting, None)
     while start < length:
         room = _measure_room(text, start, weight_max)
         if start + room >= length:
             yield slice(start, length)
             return
         stop = _find_stop(text, start, room)
+        while unit is not None and unit.stop <= stop:
+            unit = next(waiting, None)
+        if unit is not None and unit.start < stop:
+            if unit.stop <= start + room + room // 2:
+                stop = unit.stop
+            elif unit.start > start + room // 3:
+                stop = unit.start
         yield slice(start, stop)
         start = stop
+
+
+def find_units(original: Original) -> list[slice]:
+    """Return what must not be cut: each sentence together with the list, table or code that it introduces."""
+    if measure_weight(original.text) <= PASSAGE_WEIGHT_MAX:
+        return []
+    found: list[slice] = []
+    for part, at, end in original.list_spans():
+        if part.kind == "text" and not original.has_result:
+            for sentence in split_sentences(original.text, at, end):
+                stop = original.text.find(sentence.block, sentence.stop, end) if sentence.block else -1
+                if stop >= 0:
+                    found.append(slice(sentence.start, stop + len(sentence.block)))
+    return found
 
 
 def find_starts(text: str) -> list[int]:

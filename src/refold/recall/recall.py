@@ -11,17 +11,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
 from refold.conversation.author import IsObserved
 from refold.conversation.message import is_observation
-from refold.errors import FormatError, SessionNotFound
+from refold.errors import FormatError, HandleUnknown, SessionNotFound
 from refold.ledger.records import Finding, SessionRow
 from refold.ledger.sql.ledger import Ledger
 from refold.recall.facts import KnownFact, collect_facts
-from refold.recall.index import CaughtUp, RecallIndex, list_notes, verify_index
+from refold.recall.family import SESSIONS_MAX, RelativeFinder
+from refold.recall.index import CaughtUp, RecallIndex, verify_index
 from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
@@ -32,7 +34,6 @@ from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
 
-SESSIONS_MAX = 200
 # The size of one slice of upkeep.
 SLICE_MESSAGES = 1_000
 SLICE_VECTORS = 512
@@ -78,6 +79,7 @@ class Recall:
         self.index = RecallIndex(path)
         self.options = options or RecallOptions()
         self.upkeep = Upkeep(self.keep_up, complain)
+        self._relatives = RelativeFinder(ledger)
         self._variables = dict(variables or {})
         self._count_text: Callable[[str], int] | None = None
         self._embedder = embedder
@@ -96,25 +98,78 @@ class Recall:
         tokens_max: int | None = None,
         now: float = 0.0,
         by: str = "both",
+        only: bool = False,
     ) -> list[Recalled]:
-        """Return a session's passages about a query, best first; those of all sessions if ``session_id`` is None.
+        """Return passages about a query, best first: of a session and its family, of the session ``only``, or of all.
 
-        ``by`` is "both", "words" or "meaning". Raise SessionNotFound if there is no such session.
+        All sessions are searched if ``session_id`` is None. ``by`` is "both", "words" or "meaning". Raise
+        SessionNotFound if there is no such session.
         """
         _check_query(query, limit, tokens_max)
+        if session_id is None:
+            rows = self.ledger.list_sessions(limit=SESSIONS_MAX)
+        else:
+            own = self._need(session_id)
+            self.refresh(own)
+            rows = [own] if only else [own, *self._relatives.find(own)]
+        return self.search_sessions(rows, query, limit, tokens_max=tokens_max, now=now, by=by)
+
+    @_with_sound_index
+    def search_sessions(
+        self,
+        rows: Sequence[SessionRow],
+        query: str,
+        limit: int | None = None,
+        *,
+        tokens_max: int | None = None,
+        now: float = 0.0,
+        by: str = "both",
+    ) -> list[Recalled]:
+        """Return the passages of these sessions, best first. What is not indexed yet is left to the background."""
         wanted = max(1, min(LIMIT_MAX, self.options.limit if limit is None else limit))
         room = self.options.tokens_max if tokens_max is None else tokens_max
-        if session_id is not None:
-            return self._search(self._need(session_id), query, limit=wanted, tokens_max=room, now=now, by=by)
-        found: list[Recalled] = []
-        for row in self.ledger.list_sessions(limit=SESSIONS_MAX):
-            found += self._search(row, query, limit=wanted, tokens_max=room, now=now, by=by)
-        found.sort(key=lambda one: (-one.score, one.session_id, one.start))
-        return fit_texts(found[:wanted], room, self.count_text, list(query_words(query)))
+        self._index_some(rows)
+        found = [
+            one
+            for row in rows
+            for one in self._search(row, query, limit=wanted, tokens_max=room, now=now, by=by, alone=len(rows) == 1)
+        ]
+        if len(rows) == 1:
+            return found
+        order = {row.id: at for at, row in enumerate(rows)}
+        # Scores of two sessions are hardly comparable to the last digit: of equals, the session that was asked leads.
+        found.sort(key=lambda one: (-round(one.score, 1), order[one.session_id], -one.score, one.start))
+        # A fork has the messages of the session that it was made from.
+        each: dict[str, Recalled] = {}
+        for one in found:
+            each.setdefault(one.unit, one)
+        return fit_texts(list(each.values())[:wanted], room, self.count_text, list(query_words(query)))
+
+    def count_ready(self, rows: Sequence[SessionRow]) -> int:
+        """Return how many of these sessions the index holds up to their last message."""
+        return sum(not self._is_behind(row) for row in rows)
+
+    def _index_some(self, rows: Sequence[SessionRow]) -> None:
+        """Index a little of what is missing now, and the rest in the background: nobody waits for a workspace."""
+        left = SLICE_MESSAGES
+        for row in rows:
+            if not self._is_behind(row):
+                continue
+            done = self._refresh(row, left, pause_s=0.0) if left > 0 else None
+            left -= done.added if done else 0
+            if done is None or not done.is_done:
+                self.upkeep.ask(row.id)
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> OriginalPage:
-        """Return a page of the exact original behind a handle; raise HandleUnknown if there is none."""
-        return expand_handle(self.ledger, self._need(session_id), handle, offset, limit=limit)
+        """Return a page of the exact original behind a handle of a session or its family; else raise HandleUnknown."""
+        row = self._need(session_id)
+        try:
+            return expand_handle(self.ledger, row, handle, offset, limit=limit)
+        except HandleUnknown:
+            for one in self._relatives.find(row):
+                with suppress(HandleUnknown):
+                    return expand_handle(self.ledger, one, handle, offset, limit=limit)
+            raise
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
         """Return the facts of a session, newest last; with ``with_history`` also superseded ones."""
@@ -175,16 +230,15 @@ class Recall:
             self.ledger.list_messages(row.id, after=mark.seq, limit=1)
         )
 
-    def _refresh(self, session: SessionRow, messages_max: int | None = None) -> CaughtUp:
-        """Index what is new; with a limit on the messages, as background work that lets other threads run."""
-        pause_s = 0.0 if messages_max is None else PAUSE_S
+    def _refresh(self, session: SessionRow, messages_max: int | None = None, *, pause_s: float = 0.0) -> CaughtUp:
+        """Index what is new, up to a limit; background work pauses, so that other threads run."""
         done = self.index.catch_up(self.ledger, session, messages_max, pause_s=pause_s)
         if done.is_done and done.mark.edits_version != session.edits_version:
             # Another replica, which has a separate index, may have forgotten messages: remove their words here too.
             gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
             if gone:
                 self.index.purge_messages(session.id, gone)
-            self.index.update_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+            self.index.mark_version(session.id, session.edits_version)
         return done
 
     @_with_sound_index
@@ -194,7 +248,7 @@ class Recall:
         row = self.ledger.read_session(session_id)
         if row is None:
             return True
-        if not self._refresh(row, SLICE_MESSAGES).is_done:
+        if not self._refresh(row, SLICE_MESSAGES, pause_s=PAUSE_S).is_done:
             return False
         if self._vectors is None and not isinstance(self.options.embeddings, EmbeddingService):
             return True
@@ -249,12 +303,11 @@ class Recall:
         self.index.close()
 
     def _search(
-        self, row: SessionRow, query: str, *, limit: int, tokens_max: int, now: float, by: str
+        self, row: SessionRow, query: str, *, limit: int, tokens_max: int, now: float, by: str, alone: bool
     ) -> list[Recalled]:
-        self.refresh(row)
         vectors = self._open_vectors() if by != "words" else None
         if vectors is not None:
-            if vectors.embedder.is_local:
+            if vectors.embedder.is_local and alone:
                 vectors.embed_pending(self.ledger, row, VECTORS_PER_QUERY)
             if vectors.is_behind(row.id):
                 # A service is slow, and so is a long session: words answer meanwhile.

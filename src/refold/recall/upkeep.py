@@ -19,7 +19,7 @@ from typing import ClassVar, Generic, TypeVar
 from refold.conversation.message import Message
 from refold.errors import RefoldError
 from refold.llm.redact import find_secrets
-from refold.stages.extract.summary import read_ahead
+from refold.reading.advance import read_ahead
 
 WAITING_MAX = 1_000
 _PAUSE_S = 0.01

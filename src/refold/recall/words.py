@@ -2,7 +2,7 @@
 
 Chinese, Japanese, Korean and Thai become single characters and pairs, so that a word of two characters is found without
 a dictionary. Paths, versions, dates, error codes and identifiers are kept whole and in pieces. English is stemmed
-lightly: a stem need not be a word, it only has to be the same on both sides. Days that a question names by their
+by the search engine. Days that a question names by their
 distance (yesterday, 上周五) become the words of their date. A word never holds a space, a quote or a control character:
 it can be passed to a search engine as it is.
 """
@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+
+import apsw
 
 from refold.patterns import lazy_regex
 
@@ -35,73 +37,20 @@ STOP_WORDS = frozenset(
     )
 )
 
-_IRREGULAR = {
-    form: base
-    for base, forms in {
-        "go": "went gone goes going", "buy": "bought", "bring": "brought", "think": "thought", "teach": "taught",
-        "catch": "caught", "find": "found", "make": "made", "take": "took taken", "give": "gave given", "come": "came",
-        "become": "became", "begin": "began begun", "break": "broke broken", "build": "built", "choose": "chose chosen",
-        "draw": "drew drawn", "drink": "drank", "drive": "drove driven", "eat": "ate eaten", "fall": "fell fallen",
-        "feel": "felt", "fight": "fought", "fly": "flew flown", "forget": "forgot forgotten", "get": "got gotten",
-        "grow": "grew grown", "hear": "heard", "hold": "held", "keep": "kept", "know": "knew known", "lead": "led",
-        "learn": "learnt", "leave": "left", "lend": "lent", "lose": "lost", "mean": "meant", "meet": "met",
-        "pay": "paid", "ride": "rode ridden", "ring": "rang", "run": "ran", "say": "said", "see": "saw seen",
-        "sell": "sold", "send": "sent", "sing": "sang sung", "sit": "sat", "sleep": "slept", "speak": "spoke spoken",
-        "spend": "spent", "stand": "stood", "steal": "stole stolen", "swim": "swam", "tell": "told", "throw": "threw",
-        "understand": "understood", "wake": "woke", "wear": "wore worn", "win": "won", "write": "wrote written",
-        "child": "children kid kids", "man": "men", "woman": "women", "person": "people", "wife": "wives",
-        "life": "lives", "mother": "mom mum", "father": "dad", "photo": "photograph photos pic picture",
-        "die": "died dying", "movie": "film films",
-    }.items()
-    for form in forms.split()
-}  # fmt: skip
+# The search engine's own stemmer for English, Porter's.
+_PORTER = apsw.Connection(":memory:").fts5_tokenizer("porter", ["ascii"])
 
 
 def stem(word: str) -> str:
-    """Return the stem of a lower-case word."""
-    return (_stem if len(word) <= _CACHED_CHARS_MAX else _stem.__wrapped__)(word)
+    """Return the stem of a lower-case word of ASCII letters; it need not be a word."""
+    if len(word) > _CACHED_CHARS_MAX or not word.isascii():
+        return word
+    found = _PORTER(word.encode(), apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
+    return "".join(map(str, found))
 
 
-@lru_cache(maxsize=65_536)
-def _stem(word: str) -> str:
-    if len(word) <= 3 or not word.isascii() or not word.isalpha():
-        return _IRREGULAR.get(word, word)
-    if word in _IRREGULAR:
-        return _cut_end(_IRREGULAR[word])
-    return _cut_end(word)
-
-
-def _cut_end(word: str) -> str:
-    word = _cut_plural(word)
-    for ending in ("ing", "ed"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and any(c in "aeiouy" for c in word[: -len(ending)]):
-            word = word[: -len(ending)]
-            if word[-1] == word[-2] and word[-1] not in "aeiouls":
-                word = word[:-1]
-            break
-    if word.endswith("ly") and len(word) > 5:
-        word = word[:-2]
-    if word.endswith("e") and len(word) > 3:
-        word = word[:-1]
-    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word
-
-
-def _cut_plural(word: str) -> str:
-    if word.endswith(("ies", "ied")) and len(word) > 4:
-        return f"{word[:-3]}y"
-    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
-
-
-# The stems of common words carry little meaning, except for those that are words themselves ("Sam", "Don", minutes)
-# or proved useful: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
-_TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
-FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
-# The irregular forms of each stem.
-_FORMS: dict[str, tuple[str, ...]] = {}
-for _form in _IRREGULAR:
-    _FORMS[stem(_form)] = (*_FORMS.get(stem(_form), ()), _form)
+# "Likes", "gave" and "before" say something in a question, unlike the words that they are stems of.
+_COMMON = (STOP_WORDS | {stem(word) for word in STOP_WORDS}) - {"like", "give", "type", "onc", "befor", "mai"}
 
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -158,7 +107,6 @@ WORD_CHARS_MAX = 64
 # A query is a question or a value; of a pasted megabyte, the beginning and the end count.
 QUERY_CHARS_MAX = 8_000
 QUERY_WORDS_MAX = 64
-FAINT_WEIGHT = 0.3
 
 # Scripts that do not put spaces between words, and Hangul, whose words change their ends.
 _UNSPACED = "\u0e00-\u0e7f\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -219,15 +167,12 @@ def query_words(query: str) -> dict[str, float]:
     counts = Counter(_walk(clipped, with_singles=False))
     words = {word: times for word, times in counts.items() if not _is_common(word)} or dict(counts)
     # The first words of a query say most; the limit is for pasted text.
-    return {
-        word: FAINT_WEIGHT if word in FAINT_STEMS else 1.0 if times == 1 else 1.3
-        for word, times in list(words.items())[:QUERY_WORDS_MAX]
-    }
+    return {word: 1.0 if times == 1 else 1.3 for word, times in list(words.items())[:QUERY_WORDS_MAX]}
 
 
 def _is_common(word: str) -> bool:
     """Return whether a word is in every other question, so that it says nothing about this one."""
-    return word in STOP_WORDS or word in _STOP_PAIRS or (len(word) == 2 and not _STOP_CHARACTERS.isdisjoint(word))
+    return word in _COMMON or word in _STOP_PAIRS or (len(word) == 2 and not _STOP_CHARACTERS.isdisjoint(word))
 
 
 def value_words(text: str) -> list[str]:
@@ -262,10 +207,8 @@ class WordSieve:
     def __init__(self, words: Iterable[str]) -> None:
         self.wanted = frozenset(words)
         self._wants_dates = any(word[0] == "@" for word in self.wanted)
-        # Every form of a word begins with its stem, except for the last letters and for irregular forms.
-        heads = {
-            form[: max(2, min(len(form) - 2, 5))] for word in self.wanted for form in (word, *_FORMS.get(word, ()))
-        }
+        # Every form of a word begins with its stem, except for the last letters.
+        heads = {word[: max(2, min(len(word) - 2, 5))] for word in self.wanted}
         # Marks that are left out of a word may be in its head.
         self._head = re.compile("|".join(("[,'\\\\]", *map(re.escape, sorted(heads)))), re.I)
         self._known: dict[str, frozenset[str]] = {}
