@@ -43,7 +43,7 @@ FRAMEWORKS = (
         "langchain",
         "langchain",
         ("langchain==1.0.0", "langchain-openai==1.0.0", "langchain-anthropic==1.0.0"),
-        ("langchain", "langchain-openai", "langchain-anthropic"),
+        ("langchain", "langchain-openai", "langchain-anthropic", "deepagents"),
     ),
     Framework("openai_agents", "openai-agents", ("openai-agents==0.3.0",), ("openai-agents",)),
     Framework(
@@ -52,7 +52,7 @@ FRAMEWORKS = (
         ("pydantic-ai-slim[openai,anthropic]==2.0.0", "anthropic==0.108.0", "openai==2.29.0"),
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
-    Framework("litellm", "litellm", ("litellm==1.80.0", "mcp"), ("litellm", "mcp")),
+    Framework("litellm", "litellm", ("litellm==1.80.0", "mcp"), ("litellm[proxy]", "mcp")),
     Framework(
         "llama_index",
         "llama-index-core",

@@ -37,12 +37,15 @@ class ModelAdapter(MethodAdapter):
         return lambda answer: ModelReply([{"role": "assistant", "content": answer}])
 
 
-def test_a_request_names_its_session_and_without_one_the_error_names_the_remedy(tmp_path: Path) -> None:
+def test_a_request_names_its_session_and_without_one_its_history_does(tmp_path: Path) -> None:
     adapter = NamedAdapter(workspace=tmp_path)
     assert adapter.session_for({"thread": "t1"}).id == "t1"
-    for ask in (lambda: adapter.session_for({}), lambda: adapter.refold.id):
+    for ask in (lambda: adapter.session_for({}).id, lambda: adapter.refold.id):
         with pytest.raises(ConfigError, match="pass session="):
             ask()
+    adapter.session_for({}).prepare([{"role": "user", "content": "Hi."}])
+    assert adapter.session_for({}).id == adapter.refold.id
+    assert adapter.refold.messages() == [{"role": "user", "content": "Hi."}]
     named = NamedAdapter("mine", manager=adapter.manager)
     assert (named.refold.id, named.session_for({"thread": "t1"}).id) == ("mine", "mine")
     adapter.manager.close()
@@ -108,7 +111,10 @@ def test_a_hook_that_the_framework_does_not_have_is_named_when_the_adapter_is_ma
 
 def test_a_framework_that_is_absent_or_too_old_is_named_with_its_version() -> None:
     with (
-        pytest.raises(ConfigError, match=r"MyAdapter needs framework 2\.1 or newer \(.*no_such_framework"),
+        pytest.raises(
+            ConfigError,
+            match=r"needs framework 2\.1 or newer: pip install .refold\[framework\]. \(.*no_such_fr",
+        ),
         needs("MyAdapter", "framework 2.1"),
     ):
         import no_such_framework  # type: ignore[import-not-found]  # noqa: F401

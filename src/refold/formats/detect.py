@@ -18,20 +18,23 @@ from typing import Any
 
 from refold.conversation.message import ROOT, Format, Message
 from refold.errors import FormatError
+from refold.formats.ai_sdk import AiSdk
 from refold.formats.anthropic import Anthropic
 from refold.formats.block import name_type
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
 
-CHAT, ANTHROPIC, RESPONSES = OpenAIChat.name, Anthropic.name, OpenAIResponses.name
-NAMES = (CHAT, ANTHROPIC, RESPONSES)
-_FORMATS: dict[str, Format] = {CHAT: OpenAIChat(), ANTHROPIC: Anthropic(), RESPONSES: OpenAIResponses()}
+CHAT, ANTHROPIC, RESPONSES, AI_SDK = OpenAIChat.name, Anthropic.name, OpenAIResponses.name, AiSdk.name
+_FORMATS: dict[str, Format] = {one.name: one for one in (OpenAIChat(), Anthropic(), OpenAIResponses(), AiSdk())}
+NAMES = tuple(_FORMATS)
 _ALIASES = {"openai": CHAT, "chat": CHAT, "claude": ANTHROPIC, "responses": RESPONSES}
 
 _STRONG_BLOCKS = {
     **dict.fromkeys(("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"), ANTHROPIC),
     **dict.fromkeys(("mcp_tool_use", "mcp_tool_result", "web_search_tool_result", "compaction"), ANTHROPIC),
     **dict.fromkeys(("input_text", "output_text", "input_image", "input_file"), RESPONSES),
+    **dict.fromkeys(("tool-call", "tool-result", "tool-approval-request", "tool-approval-response"), AI_SDK),
+    **dict.fromkeys(("reasoning", "reasoning-file"), AI_SDK),
 }
 _WEAK_BLOCKS = {
     **dict.fromkeys(("image", "document", "search_result"), ANTHROPIC),
@@ -90,8 +93,8 @@ def _find_signs(messages: Sequence[object], tools: object) -> Iterator[_Sign]:
     for at, message in enumerate(messages):
         if not isinstance(message, dict):
             continue
-        role = message.get("role")
-        if isinstance(role, str) and role in _CHAT_ROLES:
+        role, content = message.get("role"), message.get("content")
+        if isinstance(role, str) and role in _CHAT_ROLES and not _has_results(content):
             yield CHAT, True, f"messages[{at}] has role {role}"
         kind = message.get("type")
         if isinstance(kind, str) and (kind != "message" or "role" in message):
@@ -100,10 +103,17 @@ def _find_signs(messages: Sequence[object], tools: object) -> Iterator[_Sign]:
             field = next(key for key in message if key in _CHAT_FIELDS)
             if message[field] is not None:
                 yield CHAT, True, f"messages[{at}] has {field}"
-        content = message.get("content")
+        if "providerOptions" in message:
+            yield AI_SDK, True, f"messages[{at}] has providerOptions"
         if isinstance(content, list):
             yield from _find_block_signs(content, f"messages[{at}]")
     yield from _find_tool_signs(tools)
+
+
+def _has_results(content: object) -> bool:
+    """Return whether a message of a tool is one of the AI SDK, whose results are parts."""
+    kinds = [one.get("type") for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    return any(kind in _STRONG_BLOCKS and _STRONG_BLOCKS[kind] == AI_SDK for kind in kinds if isinstance(kind, str))
 
 
 def _find_block_signs(content: list[object], where: str) -> Iterator[_Sign]:
@@ -111,7 +121,9 @@ def _find_block_signs(content: list[object], where: str) -> Iterator[_Sign]:
         kind = block.get("type") if isinstance(block, dict) else None
         if not isinstance(kind, str):
             continue
-        if kind in _STRONG_BLOCKS:
+        if isinstance(block, dict) and ("mediaType" in block or "providerOptions" in block):
+            yield AI_SDK, True, f"{where}.content[{at}] has a field of the AI SDK"
+        elif kind in _STRONG_BLOCKS:
             yield _STRONG_BLOCKS[kind], True, f"{where}.content[{at}] is of type {kind}"
         elif kind in _WEAK_BLOCKS:
             yield _WEAK_BLOCKS[kind], False, f"{where}.content[{at}] is of type {kind}"

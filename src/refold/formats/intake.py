@@ -135,8 +135,8 @@ def read_output_limit(body: object) -> int | None:
 
 def read_intake(messages: object, codec: Codec | None = None) -> Intake:
     """Read a caller's messages; raise a FormatError that names the remedy for any other value."""
-    if messages is None:
-        return Intake(codec=codec)
+    if messages is None or isinstance(messages, Intake):
+        return messages or Intake(codec=codec)
     body: Mapping[str, Any] | None = None
     if isinstance(messages, Mapping):
         body = {name: value for name, value in messages.items() if type(value).__name__ not in _ABSENT}

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
@@ -24,9 +24,12 @@ from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 from refold.prepared import PreparedContext
 
+if TYPE_CHECKING:
+    from refold.integrations.options import SessionOptions
+
 
 def open_session(
-    session: str | Callable[[], str],
+    session: str | Callable[[], str] = "",
     *,
     workspace: str | Path = ".",
     manager: ContextCompressionManager | None = None,
@@ -46,6 +49,17 @@ def open_session(
     return chosen.session(session, window=window, format=format, codec=codec)
 
 
+# The extras that are not called like the package they bring.
+_EXTRAS = {
+    "google-adk": "adk", "llama-index-core": "llama-index", "haystack-ai": "haystack", "strands-agents": "strands",
+    "agent-framework-core": "agent-framework", "autogen-core": "autogen",
+}  # fmt: skip
+
+
+class FrameworkMissing(ConfigError, ImportError):
+    """The framework of an adapter is not installed, or too old; the message names the extra to install."""
+
+
 # The package that each adapter needs, with its oldest version.
 _needed: dict[str, str] = {}
 
@@ -57,7 +71,19 @@ def needs(what: str, package: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(f"{what} needs {package} or newer ({error})") from error
+        name = package.partition(" ")[0]
+        extra = _EXTRAS.get(name, name)
+        raise FrameworkMissing(f"{what} needs {package} or newer: pip install 'refold[{extra}]' ({error})") from error
+
+
+def find_local(name: str, package: str) -> tuple[Any, ...]:
+    """Return what a framework that called us has in a variable, in a tuple; an empty one if it has none."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if name in frame.f_locals and str(frame.f_globals.get("__name__")).startswith(package):
+            return (frame.f_locals[name],)
+        frame = frame.f_back
+    return ()
 
 
 class Adapter:
@@ -74,7 +100,11 @@ class Adapter:
     arguments: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
-        self, session: str | Callable[..., str] | None = None, *, context_tools: bool = False, **options: Any
+        self,
+        session: str | Callable[..., str] | None = None,
+        *,
+        context_tools: bool = False,
+        **options: Unpack[SessionOptions],
     ) -> None:
         """Open the manager; ``session`` is a name, a function that finds one for a request, or None."""
         self._check_hooks()
@@ -105,6 +135,12 @@ class Adapter:
         """Return the session of a request, which has undo, recall, status and tools."""
         return self.refold.named(self._find_name(*context))
 
+    def renamed(self, session: str) -> Self:
+        """Return a copy for another session of the same manager."""
+        made = copy.copy(self)
+        made._session, made.refold = session, self.refold.named(session)
+        return made
+
     def list_tools(self, *context: Any) -> list[Any]:
         """Return the context tools as tools of the framework, if they are wanted; they find their session when run."""
         session = self.session_for(*context) if context else self.refold
@@ -122,9 +158,7 @@ class Adapter:
             name = None  # The name depends on a request, and there is no request now.
         else:
             name = find(*context)
-        if not name:
-            raise ConfigError("name the session: pass session=…, or run the agent with one of the framework's")
-        return str(name)
+        return str(name or "")  # Without a name, the history decides.
 
 
 class MiddlewareAdapter(Adapter, ABC):
@@ -173,10 +207,18 @@ class MethodAdapter(Adapter, ABC):
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return a function that reads what to commit from an answer, or from each piece of one."""
 
-    def fit_methods(self, thing: Any, **own: Any) -> Any:
-        """Return a copy of an object whose methods fit requests; all of it is on its class, which copies keep."""
+    def fit_methods(self, thing: Any, *, base: type = object, **own: Any) -> Any:
+        """Return a copy of an object whose methods fit requests; all of it is on its class, which copies keep.
+
+        Methods that it inherits from ``base`` are left alone: they use the others.
+        """
         kind, made = type(thing), copy.copy(thing)
-        present = {name: how for name, how in self.methods.items() if callable(getattr(kind, name, None))}
+        found = {name: getattr(kind, name, None) for name in self.methods}
+        present = {
+            name: self.methods[name]
+            for name, one in found.items()
+            if callable(one) and one is not getattr(base, name, None)
+        }
         first = next(iter(self.methods))
         if first not in present:
             raise ConfigError(f"{kind.__name__} cannot be wrapped: it has no method {first!r}")
@@ -203,15 +245,21 @@ class MethodAdapter(Adapter, ABC):
                 for name, one in options.items()
                 if one is not None or takes_any or name in signature.parameters
             }
-            bound = signature.bind(*given, **known)
+            bound, place = signature.bind(*given, **known), self.argument
             options = {**options, **bound.arguments}
+            is_first = place not in options  # In a method that only passes on what it gets.
+            if is_first:
+                options[place] = given[1]
             session = self.find_session(options)
             if session is None:
                 return method(*bound.args, **bound.kwargs)
 
             def send(prepared: PreparedContext) -> Any:
-                bound.arguments[self.argument] = prepared.messages
-                return method(*bound.args, **bound.kwargs)
+                if is_first:
+                    return method(given[0], prepared.messages, *given[2:], **known)
+                changed = bound.arguments if place in bound.arguments else known
+                changed[place] = prepared.messages
+                return method(*bound.args, **bound.kwargs) if changed is not known else method(*given, **known)
 
             return getattr(session, "stream_async" if how == "open_stream" else how)(
                 send,

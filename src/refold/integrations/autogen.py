@@ -9,10 +9,11 @@ The client sees all of a request: system messages, tools, usage and refusals. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
+from refold.integrations.options import SessionOptions
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
@@ -55,7 +56,7 @@ class AutoGenAdapter(MethodAdapter):
         return _read_answer
 
 
-def wrap_client(client: m.ChatCompletionClient, session: str, **options: Any) -> Any:
+def wrap_client(client: m.ChatCompletionClient, session: str = "", **options: Unpack[SessionOptions]) -> Any:
     """Return a client for one agent whose requests fit; ``client.refold`` is its session: undo, recall, status."""
     return AutoGenAdapter(session, **options).fit_methods(client)
 
@@ -66,7 +67,7 @@ class RefoldContext(ChatCompletionContext):
     ``refold`` is the session: undo, recall, status.
     """
 
-    def __init__(self, session: str, *, system: str = "", tools: Sequence[Any] = (), **options: Any) -> None:
+    def __init__(self, session: str = "", *, system: str = "", tools: Sequence[Any] = (), **options: Any) -> None:
         super().__init__(options.pop("initial_messages", None))
         self.refold, self._beside = AutoGenAdapter(session, **options).refold, {"system": system, "tools": tools}
 

@@ -10,11 +10,12 @@ refused request; the LLM gets a copy that fits, and the agent keeps its history.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
+from refold.integrations.options import SessionOptions
 from refold.integrations.parts import write_call
 from refold.manager.managed import ManagedSession
 
@@ -50,7 +51,9 @@ class CrewAdapter(MethodAdapter):
         return read
 
 
-def wrap_llm(llm: Any, session: str | Callable[[Any, Any], str] | None = None, **options: Any) -> Any:
+def wrap_llm(
+    llm: Any, session: str | Callable[[Any, Any], str] | None = None, **options: Unpack[SessionOptions]
+) -> Any:
     """Return a copy of an LLM whose calls fit their window.
 
     ``session`` is a name, or a function of the agent and the task that call. ``llm.refold`` is the session that was

@@ -52,7 +52,7 @@ class HaystackAdapter(MethodAdapter):
 class RefoldChatGenerator:
     """Sends every request of a chat generator inside its window and stores every reply. ``refold`` is the session."""
 
-    def __init__(self, chat_generator: Any, session: str | Callable[[], str], **options: Any) -> None:
+    def __init__(self, chat_generator: Any, session: str | Callable[[], str] = "", **options: Any) -> None:
         self.options = {**options, "session": session, "workspace": str(options.get("workspace", "."))}
         self.chat_generator = HaystackAdapter(**self.options).fit_methods(chat_generator)
         self.refold = self.chat_generator.refold

@@ -1,26 +1,25 @@
-"""LangChain, LangGraph and deepagents: a middleware that keeps every model call inside its window.
+"""LangChain and LangGraph: a middleware that keeps every model call of an agent inside its window.
 
     agent = create_agent(model, tools, middleware=[RefoldMiddleware(session="s1", workspace="work")])
 
-Without ``session`` each thread is a session, and each sub-agent a session of its own.
+Without ``session`` each thread is a session, and each sub-agent a child of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from refold.formats import MessageSource, ModelReply
-from refold.integrations import MiddlewareAdapter, needs
+from refold.integrations import Adapter, MiddlewareAdapter, needs
 
 with needs("RefoldMiddleware", "langchain 1.0"):
     from langchain.agents.middleware import AgentMiddleware
     from langchain_core.messages import AIMessage, BaseMessage
     from langchain_core.messages.utils import convert_to_messages, convert_to_openai_messages
+    from langchain_core.runnables.config import ensure_config
     from langchain_core.tools import StructuredTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
-    from langgraph.config import get_config
 
 
 class LangChainCodec:
@@ -40,7 +39,16 @@ class LangChainCodec:
         return origin.model_copy(update={"content": made.content, **calls})
 
 
-class RefoldMiddleware(MiddlewareAdapter, AgentMiddleware):
+class ThreadNames(Adapter):
+    """Names a session after the thread of the run."""
+
+    def find_name(self, *_: Any) -> str:
+        """Return the running agent's thread; what a sub-agent sends is recognised by its messages."""
+        found = (ensure_config().get("configurable") or {}).get("thread_id")
+        return "" if found is None else str(found)
+
+
+class RefoldMiddleware(ThreadNames, MiddlewareAdapter, AgentMiddleware):
     """Prepares every model call and stores every answer. ``refold`` is the session: undo, recall, status."""
 
     codec = LangChainCodec()
@@ -50,26 +58,17 @@ class RefoldMiddleware(MiddlewareAdapter, AgentMiddleware):
         """The context tools, if they are wanted."""
         return self.list_tools()
 
-    def find_name(self) -> str:
-        """Return the running agent's thread, and its namespace if it is a sub-agent."""
-        found: Mapping[str, Any] = get_config().get("configurable") or {}
-        # The last part of a namespace is the node that runs; what is before it is the agent's own.
-        parent = str(found.get("checkpoint_ns") or "").rpartition("|")[0]
-        suffix = f"-{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}" if parent else ""
-        return f"{found['thread_id']}{suffix}" if found.get("thread_id") else ""
-
     def read_request(self, request: Any) -> dict[str, Any]:
         tools = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
-        model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
-        return {"system": request.system_prompt, "tools": tools, "model": model}
+        return {"system": request.system_prompt, "tools": tools, "model": name_model(request.model)}
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send a request that fits and store the answer."""
-        return self.refold.call(**self.ask(request, handler), reply=_read_answer)
+        return self.refold.call(**self.ask(request, handler), reply=read_answer)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """The same as ``wrap_model_call``, for async agents."""
-        return await self.refold.call_async(**self.ask(request, handler), reply=_read_answer)
+        return await self.refold.call_async(**self.ask(request, handler), reply=read_answer)
 
 
 def make_tool(tool: Any) -> StructuredTool:
@@ -78,6 +77,12 @@ def make_tool(tool: Any) -> StructuredTool:
     return StructuredTool(**known, func=tool.run_now, coroutine=tool.run)
 
 
-def _read_answer(response: Any) -> ModelReply:
+def read_answer(response: Any) -> ModelReply:
+    """Return what to store of an answer: its messages of the model, and its usage."""
     found = [one for one in getattr(response, "result", [response]) if isinstance(one, AIMessage)]
     return ModelReply(found, next((one.usage_metadata for one in found if one.usage_metadata), None))
+
+
+def name_model(model: Any) -> Any:
+    """Return the name of the model behind a chat model."""
+    return getattr(model, "model_name", None) or getattr(model, "model", None)

@@ -9,7 +9,8 @@ here do both. In a proxy's settings: ``callbacks: refold.integrations.litellm.ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from refold.integrations import Adapter, needs
@@ -20,51 +21,59 @@ with needs("RefoldCallback", "litellm 1.80"):
     import litellm
     from litellm.integrations.custom_logger import CustomLogger
 
-_COMPLETIONS = ("completion", "acompletion")
+_CHAT, CALLS_MAX = "openai-chat", 10_000
+_WIRES = {"completion": _CHAT, "acompletion": _CHAT, "responses": "openai-responses", "aresponses": "openai-responses"}
+_WIRES |= dict.fromkeys(("anthropic_messages", "aanthropic_messages"), "anthropic")
 
 
 class RefoldCallback(Adapter, CustomLogger):
-    """Prepares the messages of every async chat completion and stores every answer."""
+    """Prepares the messages of every async request and stores every answer."""
+
+    def __init__(self, session: str | Callable[..., str] | None = None, **options: Any) -> None:
+        super().__init__(session, **options)
+        self._calls: OrderedDict[str, tuple[str, ManagedSession]] = OrderedDict()  # The session of each call.
 
     def find_name(self, request: Mapping[str, Any]) -> str | None:
         """Return the session that a request's metadata names."""
-        places = (request, request.get("litellm_params") or {})
-        named = [(place.get("metadata") or {}).get("session_id") or place.get("litellm_session_id") for place in places]
-        return next(filter(None, named), None)
+        given = [(request.get(name) or {}).get("session_id") for name in ("metadata", "litellm_metadata")]
+        return next(filter(None, (*given, request.get("litellm_session_id"))), None)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
-        """Return the request with messages that fit its window."""
-        if getattr(call_type, "value", call_type) not in _COMPLETIONS or not kwargs.get("messages"):
+        """Return the request with messages that fit its window; what LiteLLM makes of one that fits is left alone."""
+        wire, call = _WIRES.get(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id"))
+        has_all = kwargs.get("messages" if "messages" in kwargs else "input") and not kwargs.get("previous_response_id")
+        if wire is None or not has_all or self._calls.get(call, (wire,))[0] != wire:
             return None
-        return {**kwargs, "messages": (await self.session_for(kwargs).prepare_async(**_read(kwargs))).messages}
+        found = await self.session_for(kwargs).using(format=wire).find_async(kwargs)
+        self._calls[call] = wire, found
+        while len(self._calls) > CALLS_MAX:
+            self._calls.popitem(last=False)
+        return (await found.prepare_async(kwargs)).body
 
     async def async_post_call_success_deployment_hook(self, request_data: dict, response: Any, call_type: Any) -> None:
         """Store an answer that was not streamed."""
-        is_answer = getattr(call_type, "value", call_type) in _COMPLETIONS and hasattr(response, "choices")
-        if is_answer and not hasattr(response, "__aiter__"):
-            await self.session_for(request_data).commit_async(response)
+        wire, found = self._calls.get(str(request_data.get("litellm_call_id")), ("", None))
+        is_ours = wire == _WIRES.get(getattr(call_type, "value", call_type))
+        if found is not None and is_ours and not hasattr(response, "__aiter__"):
+            await found.commit_async(response)
 
     async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, *_: Any, **__: Any) -> None:
         """Store a streamed answer: LiteLLM logs it whole, some time after its end."""
-        if kwargs.get("call_type") in _COMPLETIONS and kwargs.get("stream") and response_obj.choices:
-            await self.session_for(kwargs).commit_async(response_obj, is_late=True)
+        wire, found = self._calls.get(str(kwargs.get("litellm_call_id")), ("", None))
+        if found is not None and wire == _CHAT and kwargs.get("stream") and response_obj.choices:
+            await found.commit_async(response_obj, is_late=True)
 
 
 def completion(*, refold: ManagedSession, **request: Any) -> Any:
     """``litellm.completion`` inside the window; ``refold`` is the session (``open_session`` or ``manager.session``)."""
-    send = litellm.completion
-    return store(refold.call(lambda fit: send(**{**request, "messages": fit.messages}), **_read(request)), refold)
+    send, found = litellm.completion, refold.find(request)
+    return store(found.call(lambda fit: send(**(fit.body or {})), request, format=_CHAT), found)
 
 
 async def acompletion(*, refold: ManagedSession, **request: Any) -> Any:
     """The same as ``completion``, for callers with an event loop."""
-    send = litellm.acompletion
-    answer = await refold.call_async(lambda fit: send(**{**request, "messages": fit.messages}), **_read(request))
-    return await store_async(answer, refold)
-
-
-def _read(request: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{name: request.get(name) for name in ("messages", "tools", "model")}, "format": "openai-chat"}
+    send, found = litellm.acompletion, await refold.find_async(request)
+    return await store_async(await found.call_async(lambda fit: send(**(fit.body or {})), request, format=_CHAT), found)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ A ``Memory`` would be the wrong place: it does not see the turn that is running.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pydantic import TypeAdapter
 
@@ -17,6 +17,7 @@ from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.formats.intake import to_plain
 from refold.integrations import MethodAdapter, needs
+from refold.integrations.options import SessionOptions
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_llm", "llama-index-core 0.14.6"):
@@ -73,7 +74,7 @@ class LlamaIndexAdapter(MethodAdapter):
         return lambda answer: ModelReply([answer.message], At("usage").take(answer.raw))
 
 
-def wrap_llm(llm: Any, session: str | Callable[[], str], **options: Any) -> Any:
+def wrap_llm(llm: Any, session: str | Callable[[], str] = "", **options: Unpack[SessionOptions]) -> Any:
     """Return a copy of an LLM whose chats fit their window; ``llm.refold`` is the session: undo, recall, tools."""
     if not isinstance(llm, LLM):
         raise ConfigError(f"wrap_llm takes an LLM of LlamaIndex, not {type(llm).__name__}")

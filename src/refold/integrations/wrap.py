@@ -9,40 +9,50 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from refold.errors import ConfigError
 from refold.integrations import open_session
 from refold.integrations.streamed import store, store_async
-from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 
-Client = TypeVar("Client")
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+
+    from refold.integrations.options import (
+        WrapOptions,
+        WrappedAnthropic,
+        WrappedAsyncAnthropic,
+        WrappedAsyncOpenAI,
+        WrappedOpenAI,
+    )
+
 _WIRES = {"/chat/completions": "openai-chat", "/responses": "openai-responses", "/v1/messages": "anthropic"}
 # The provider has the history of these: the request carries only its end.
 _STORED_FIELDS = ("previous_response_id", "conversation")
 
 
-def wrap(
-    client: Client,
-    *,
-    session: str | Callable[[], str],
-    workspace: str | Path = ".",
-    manager: ContextCompressionManager | None = None,
-    window: int | None = None,
-    **settings: Any,
-) -> Client:
+@overload
+def wrap(client: openai.OpenAI, **options: Unpack[WrapOptions]) -> WrappedOpenAI: ...
+@overload
+def wrap(client: openai.AsyncOpenAI, **options: Unpack[WrapOptions]) -> WrappedAsyncOpenAI: ...
+@overload
+def wrap(client: anthropic.Anthropic, **options: Unpack[WrapOptions]) -> WrappedAnthropic: ...
+@overload
+def wrap(client: anthropic.AsyncAnthropic, **options: Unpack[WrapOptions]) -> WrappedAsyncAnthropic: ...
+@overload
+def wrap(client: Any, **options: Unpack[WrapOptions]) -> Any: ...
+def wrap(client: Any, **options: Unpack[WrapOptions]) -> Any:
     """Return a client whose conversations fit their window; ``session`` names the one that its requests belong to.
 
-    ``settings`` are those of ``CompressionConfig``; ``manager`` is one that you have already. ``client.refold`` is the
-    session: undo, recall, tools.
+    Without a name each conversation is a session, which is recognised by its messages.
+    ``workspace`` is where the record is kept, ``manager`` one that you have already; other options are settings of
+    ``CompressionConfig``. ``client.refold`` is the session: undo, recall, tools.
     """
     if not callable(getattr(client, "post", None)) or not callable(getattr(client, "copy", None)):
         raise ConfigError(f"wrap takes a client of the openai or anthropic SDK, not {type(client).__name__}")
-    opened = open_session(session, workspace=workspace, manager=manager, window=window, **settings)
-    patched: Client = _patch(client, opened)
-    return patched
+    return _patch(client, open_session(**options))
 
 
 def _patch(client: Any, session: ManagedSession) -> Any:
@@ -60,15 +70,17 @@ def _send(session: ManagedSession, post: Callable[..., Any], path: str, rest: di
     wire = _find_wire(path, rest.get("body"))
     if wire is None:
         return post(path, **rest)
-    return store(session.call(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"], format=wire), session)
+    found = session.using(format=wire).find(rest["body"])
+    return store(found.call(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"]), found)
 
 
 async def _send_async(session: ManagedSession, post: Callable[..., Any], path: str, rest: dict[str, Any]) -> Any:
     wire = _find_wire(path, rest.get("body"))
     if wire is None:
         return await post(path, **rest)
-    answer = session.call_async(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"], format=wire)
-    return await store_async(await answer, session)
+    found = await session.using(format=wire).find_async(rest["body"])
+    answer = found.call_async(lambda fit: post(path, **{**rest, "body": fit.body}), rest["body"])
+    return await store_async(await answer, found)
 
 
 def _find_wire(path: str, body: Any) -> str | None:
