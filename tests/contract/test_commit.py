@@ -40,7 +40,8 @@ def test_an_edit_comes_back_equal_with_all_it_knows(ledger: Ledger) -> None:
     assert [item.edit for item in stored] == list(edits)
     assert [item.edit.id for item in stored] == [edit.id for edit in edits]
     assert {(item.batch_id, item.is_active, item.created_at) for item in stored} == {("b1", True, NOW)}
-    assert ledger.read_summaries(SESSION) == [(fold.handle, fold.summary)]
+    (summary,) = ledger.read_summaries(SESSION)
+    assert (summary.handle, summary.content, summary.is_in_force) == (fold.handle, fold.summary, True)
     assert is_sound(ledger)
 
 

@@ -110,6 +110,20 @@ def test_no_byte_of_it_is_left_in_any_file_or_row(
         assert find_rows(tmp_path) == []
 
 
+def test_a_secret_as_long_as_the_stub_that_replaces_it_is_not_read_from_memory(tmp_path: Path) -> None:
+    with ContextCompressionManager(FOLDING.replace(redact=False), tmp_path) as manager:
+        secret = f"Use {SECRET[:7]}"
+        assert len(secret) == len("[forgotten]")
+        manager.append("s1", [{"role": "user", "content": "Deploy it."}, {"role": "user", "content": secret}])
+        for number in range(24):
+            manager.append("s1", make_step(number))
+            manager.prepare_context_sync("s1")
+        assert SECRET[:7] in json.dumps(manager.prepare_context_sync("s1").messages)
+        manager.forget("s1", handle_of(manager.ledger, "s1", 1))
+        manager.compress("s1")
+        assert SECRET[:7] not in json.dumps(manager.prepare_context_sync("s1").messages)
+
+
 def test_a_damaged_file_that_was_put_aside_is_named(tmp_path: Path) -> None:
     with ContextCompressionManager(FOLDING, tmp_path) as manager:
         manager.append("s1", [{"role": "user", "content": SECRET}])

@@ -223,7 +223,7 @@ def check_forged(told: Told, seed: int, folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seeds", first_of((range(15), range(15, 100), range(1_000, 1_100)), 1), ids=str)
+@pytest.mark.parametrize("seeds", first_of((range(25), range(25, 100), range(1_000, 1_100)), 1), ids=str)
 def test_whatever_is_changed_in_a_file_it_is_refused_or_it_is_a_sound_session(
     told: Told, seeds: range, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from refold.ledger.sql.ledger import Ledger
 from refold.manager.status import export_session
 
 OFFLOADING = CompressionConfig.preset("offload").replace(
-    window=2_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14
+    window=1_900, reserve=300, compact_trigger_threshold=300, threshold_rounds=14
 )
 FOLDING = CompressionConfig(window=3_000, reserve=300, threshold_rounds=12, retention_count=4)
 

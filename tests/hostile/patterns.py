@@ -24,7 +24,9 @@ from typing import Any
 
 import refold
 from refold.errors import ConfigError
-from refold.stages.extract import steer
+from refold.reading.rules import read_table
+from refold.stages import claims
+from refold.stages.record import steer
 from tests.effort import is_quick
 from tests.tidy.source import walk_module
 
@@ -64,6 +66,7 @@ def list_modules() -> list[Any]:
     return found
 
 
+_CLAIMS = read_table("rules/claims.toml")
 # Functions that make a pattern from something else than a literal, with examples of what they make. Those without an
 # example make the values of a module, which the walk finds, or what is said behind them.
 MADE = {
@@ -71,27 +74,43 @@ MADE = {
     "refold.cli.app._translate_usage": (),  # A person's own command line.
     "refold.config.values._check_pattern": (),  # The operator's own; compiled only.
     "refold.conversation.message.choose_observations": (),  # The operator's own, tried at the beginning of a message.
+    "refold.evaluation.questions._read_question": (),  # The user's own, over the user's own sessions.
+    **{
+        f"refold.trial.{name}": ()  # Over texts of tasks that ship with refold, and of bounded size.
+        for name in (
+            *("service._book_and_pay", "service.make_booking", "service.make_chat", "service.make_detective"),
+            *("work._count", "work._edit_limit", "work._rename", "work.make_refactor", "work.make_repair"),
+        )
+    },
     "refold.llm.openai._find_rejected": (r"\bmax_completion_tokens\b",),
     "refold.llm.redact._named": (),
     "refold.llm.redact._shape": (),
     "refold.patterns.__getattr__": (),  # What lazy_regex was given, which the walk finds.
     "refold.reading.outputs.load_line_rules": (),  # Each is measured in tests/reading/test_outputs.py.
     "refold.reading.shell._find_ending": (r"\n\t*+EOF(?=[\s)'\"]|\Z)",),
+    "refold.reading.values._load_sorts": (),  # Compared with one word of at most 200 characters.
     "refold.reading.tools.load_rules": (),  # Compared with the first 300 characters of a command.
+    "refold.reading.rules.lazy_form": (),  # Their patterns stand in modules, where the walk finds them.
+    "refold.reading.rules.lazy_rule": (),
     "refold.reading.rules._read_rule": (),  # Each is measured in tests/reading/test_rules.py.
     "refold.recall.facts._is_renounced": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
     "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),
-    "refold.stages.extract.cue._compile": (),
-    "refold.stages.extract.cue.any_of": (),
-    "refold.stages.extract.steer._occurs": (
+    "refold.stages.record.steer._occurs": (
         r"(?<![a-z0-9])port(?:e?s)?(?![a-z0-9])",
         r"(?<![a-z0-9])e(?:e?s)?(?![a-z0-9])",
     ),
-    "refold.stages.extract.steer.read_wish": tuple(pattern for pattern, _ in steer._SORTS),
+    "refold.stages.record.steer.read_wish": tuple(pattern for pattern, _ in steer._SORTS),
+    "refold.stages.claims._check_deed": (r"\baa\w*" + claims._NO_VALUE,),
+    "refold.stages.claims._check_pairs": (r"(?<!\d)344(?!\d)", r"(?<!\d)1\.1(?!\d)"),
+    "refold.stages.claims._find_owner": (r"1\.1", r"AAA", r"aaError"),
+    "refold.stages.claims._holds": (r"(?<![A-Za-z0-9_.])1\.1(?![A-Za-z0-9_]|\.\d)", "两"),
+    "refold.stages.claims._list_deeds": tuple(deed["pattern"] for deed in _CLAIMS["deed"]),
+    "refold.stages.claims._rule": tuple(rule["pattern"] for name, rule in _CLAIMS.items() if name != "deed"),
     "refold.stages.score.find_keyword": (
         r"(?<![A-Za-z0-9_])todo(?![A-Za-z0-9_])",
         r"(?<![A-Za-z0-9_])a\-a(?![A-Za-z0-9_])",
     ),
+    "refold.stages.record.sought._compile": (r"aaab|aaa|ab|中中", r"a\-a|aa|a1"),
     "refold.web.pages.recall.draw_marked": (r"(aab|aa|a)", r"(a\ a|\ )"),
 }
 

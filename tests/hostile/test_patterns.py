@@ -17,13 +17,12 @@ from tests.hostile.patterns import (
 )
 
 # Patterns that never see more than so many characters, and where that is decided.
-_WORDS = "_TAIL _HEX _UNIT _CODE _KEYED _MIXED _PATH _TREE _OUT_OF _DOTTED _SCOPED _SNAKE _CAMEL _CONST _KEBAB"
+_WORDS = "_TAIL _NO_VALUE"
 BOUNDED = {
     # classify_word sees one word of _WORD.
     **{f"refold.reading.values.{name}": 200 for name in _WORDS.split(" ")},
     "refold.recall.facts._FILLER": 60,  # _slots hands in what stands before a value
     "refold.recall.facts._NAME": 60,
-    "refold.stages.extract.actions._FILE": 201,  # _PATH of the same module
 }
 
 

@@ -17,19 +17,17 @@ from refold.llm.redact import redact_text
 from refold.reading.calls import read_call, read_fenced_call, read_result
 from refold.reading.events import Action, Verb
 from refold.reading.outputs import find_lines, looks_like_log
-from refold.reading.read import read
+from refold.reading.read import read, read_all
 from refold.reading.sentences import find_ends, shorten_text, split_sentences
 from refold.reading.values import find_values, read_values
 from refold.reading.words import read_words
 from refold.recall.words import find_words
 from refold.stages.densify import Densify
-from refold.stages.extract.actions import find_actions
 from refold.stages.ground import Ground
 from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
 from refold.stages.verify import verify_words
-from refold.stages.voices import Voices, decode
 from tests.hostile.patterns import find_growth
 
 # A text that was read before would be remembered.
@@ -117,8 +115,8 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "telling lines": lambda text: find_lines(text, 0, len(text), is_log=True),
     "digest of arguments": lambda text: digest_message(_call(text)[1]),
     "parse": lambda text: _parse(_call(text)),
-    "actions": lambda text: find_actions(_parse(_call(json.dumps({"command": text})))),
-    "errors of a result": lambda text: find_actions(_parse(_result(text))),
+    "actions": lambda text: list(read_all(_parse(_call(json.dumps({"command": f"{next(NUMBERS)} {text}"}))))),
+    "errors of a result": lambda text: list(read_all(_parse(_result(f"{next(NUMBERS)} {text}")))),
     "values": find_values,
     "values and names": lambda text: find_values(text, with_names=True),
     "sentences": split_sentences,
@@ -133,7 +131,6 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "truncate": lambda text: Truncate().cut(text, "m:00000000"),
     "densify": lambda text: Densify().rewrite(text, "m:00000000", "bash"),
     "arguments": lambda text: shorten_arguments(json.dumps({"a": text, "b": [text]}), "m:0", "en", 100),
-    "decoded": lambda text: list(decode(text)),
     "score": lambda text: score_message("user", _parse([{"role": "user", "content": text}])[0].parts),
 }
 
@@ -159,7 +156,8 @@ def test_a_scanner_is_linear(name: str, is_all: bool) -> None:
 def test_a_row_of_names_without_an_end_is_read_in_linear_time() -> None:
     def run(text: str) -> object:
         asked = _call('{"topic": "pods"}', "lookup")[:2]
-        return find_actions(_parse([*asked, {"role": "tool", "tool_call_id": "c", "content": text}]))
+        text = f"{next(NUMBERS)} {text}"
+        return list(read_all(_parse([*asked, {"role": "tool", "tool_call_id": "c", "content": text}])))
 
     assert find_growth(run, lambda chars: "AB" + "  AB" * (chars // 4) + "!") == ""
 
@@ -186,7 +184,7 @@ def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[d
 def test_checking_a_hostile_summary_is_linear(line: str) -> None:
     def run(words: str) -> object:
         said = _parse([{"role": "user", "content": "fix the bees " * (len(words) // 13)}])
-        return verify_words(words, Ground.of_messages(said), Voices.of_messages(said))
+        return verify_words(words, Ground(said))
 
     assert find_growth(run, lambda chars: "The user said go\n" + line * (chars // len(line))) == ""
 

@@ -12,7 +12,7 @@ import pytest
 
 from refold.config import CompressionConfig
 from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
-from refold.ladder.run import drive, drive_async
+from refold.ladder.run import drive
 from refold.llm.errors import RetryLimits, choose_pause
 from refold.llm.port import Completion
 from refold.llm.summariser import answer_async
@@ -32,11 +32,6 @@ def asking() -> Any:
 
 def test_a_ladder_is_driven_without_an_event_loop() -> None:
     replies = drive(asking(), partial(answer_sync, model=ScriptedModel("one", "two"), limits=QUICK))
-    assert replies == [Reply("one"), Reply("two")]
-
-
-async def test_a_ladder_is_driven_inside_one() -> None:
-    replies = await drive_async(asking(), partial(answer_async, model=ScriptedModel("one", "two"), limits=QUICK))
     assert replies == [Reply("one"), Reply("two")]
 
 

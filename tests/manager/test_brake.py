@@ -80,7 +80,7 @@ def test_a_run_without_new_turns_is_tried_again_after_ten_messages(tmp_path: Pat
     tried = []
     for step in range(1, 15):
         asked = len(model.prompts)
-        manager.prepare_context_sync("s1", history)
+        assert manager.prepare_context_sync("s1", history).messages == history
         tried.append(len(model.prompts) > asked)
         history += steps(1, start=step)
     assert [at for at, is_tried in enumerate(tried) if is_tried] == [0, 1, 6, 11]

@@ -8,7 +8,6 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.budget.economics import SAVING_SHARE_MIN
 from refold.conversation import because
 from refold.ladder.report import Report
-from refold.manager.status import gather_statistics
 from tests.replay.files import agent_messages
 
 
@@ -24,7 +23,7 @@ def test_postponed_and_folded_messages_are_reported_in_full(manager: ContextComp
         prepared = manager.prepare_context_sync("s", messages[: end + 1], model="claude-sonnet-4-5")
         waits = [note for note in prepared.report.notes if note.is_a(because.WAIT)]
         assert len(waits) <= 1
-    told = gather_statistics(manager.ledger, "s")
+    told = manager.statistics("s")
     waited = [one for one in told.decisions if one.kind == "waited"]
     folded = [one for one in told.decisions if one.kind == "compressed"]
     assert waited, "at first a change does not pay"

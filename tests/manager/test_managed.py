@@ -177,7 +177,7 @@ async def test_every_method_of_a_session_has_a_twin_that_never_blocks(tmp_path: 
     assert (await session.status_async()).messages == 4
     blocking = {name for name, one in vars(type(session)).items() if inspect.isfunction(one) and name[0] != "_"}
     lone = {name for name in blocking if not name.endswith("_async") and f"{name}_async" not in blocking}
-    assert lone == {"named", "tools"}, "these do not read or write"
+    assert lone == {"named", "tools", "using"}, "these do not read or write"
 
 
 def test_tools_are_bound_when_they_run(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import apsw
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
 from refold.ledger.place import LEDGER_FILE
-from refold.manager.status import export_session, gather_statistics, import_session
+from refold.manager.status import export_session, import_session
 from tests.manager.sessions import agent, chat
 
 SENTENCE = "36,000 tokens are over the limit of 35,282"
@@ -40,7 +40,7 @@ def test_sentences_of_an_old_ledger_are_shown_as_they_are_and_nothing_is_lost(tm
         (batch,) = manager.ledger.read_batches("s1")
         assert say(batch.reason, "zh") == str(batch.reason) == SENTENCE
         assert {str(one.edit.reason) for one in manager.ledger.read_edits("s1")} == {"old observation"}
-        told = gather_statistics(manager.ledger, "s1")
+        told = manager.statistics("s1")
         assert told.by_reason == {"text": 1}
         assert str(told.decisions[0].reason) == SENTENCE
         exported = export_session(manager.ledger, "s1")

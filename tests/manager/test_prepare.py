@@ -255,7 +255,7 @@ async def test_the_sync_form_works_inside_an_event_loop(tmp_path: Path) -> None:
 
 
 def count_open(manager: ContextCompressionManager) -> int:
-    return sum(slot.session is not None for slot in manager._keeper._slots.values())
+    return sum(session.is_loaded for session in manager._keeper._open.values())
 
 
 def test_only_so_many_sessions_are_held_in_memory(tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ def test_a_session_stays_readable_after_a_request_in_a_format_that_cannot_hold_i
         ],
     }
     manager = open_manager(tmp_path)
-    manager.session("s1", format=held).prepare(histories[held])
+    manager.prepare_context_sync("s1", histories[held], format=held)
     with pytest.raises(FormatError, match=f"'s1' holds {held} messages, and this request is in {asked}"):
-        manager.session("s1", format=asked).prepare(histories[asked])
+        manager.prepare_context_sync("s1", histories[asked], format=asked)
     again = open_manager(tmp_path)
     assert again.status("s1").wire == held
     assert again.prepare_context_sync("s1").messages == histories[held]

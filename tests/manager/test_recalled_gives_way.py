@@ -132,7 +132,7 @@ def long_session(*lines: int) -> list[list[dict[str, Any]]]:
 
 def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -> None:
     kept: list[bool] = []
-    for lines in (60, 92, 124) if is_quick() else range(60, 128, 8):
+    for lines in (60, 92, 114) if is_quick() else (60, 76, 92, *range(104, 128, 2)):
         *read, asked, step = long_session(lines)
         with make_manager(tmp_path / str(lines), "always", 2_000) as manager:
             for history in read:

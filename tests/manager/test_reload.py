@@ -7,21 +7,25 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.records import StoredMessage
+from refold.ledger.records import StoredEdit, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 
 CONFIG = CompressionConfig(window=6_000, reserve=500)
 
 
 class CountingLedger(SqliteLedger):
-    """A real ledger that counts the messages that are read from it."""
+    """A real ledger that counts the messages, and how often edits, are read from it."""
 
-    read = 0
+    read = edits_read = 0
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
         found = super().read_messages(session_id, ids)
         self.read += len(found)
         return found
+
+    def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
+        self.edits_read += 1
+        return super().read_edits(session_id, active_only=active_only)
 
 
 def make_step(number: int) -> list[dict[str, Any]]:
@@ -55,6 +59,15 @@ def test_a_process_reads_only_what_another_added_to_a_session_that_it_knows(tmp_
     read = [manager.ledger.read for manager in managers]  # type: ignore[attr-defined]
     # The first request of the second process reads what the first one stored. After that each step has two messages.
     assert max(read) <= 2 * 8 + 3, read
+
+
+def test_edits_are_read_again_only_after_another_process_changed_them(tmp_path: Path) -> None:
+    managers = open_managers(tmp_path, 2)
+    run_steps(managers, 40)
+    folds = managers[0].status("s").compression_count
+    read = [manager.ledger.edits_read for manager in managers]  # type: ignore[attr-defined]
+    assert 1 <= folds <= 12, "some requests fold, most do not"
+    assert max(read) <= 2 * folds + 2, read
 
 
 @pytest.mark.parametrize("processes", [2, 3])

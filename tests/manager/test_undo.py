@@ -16,11 +16,9 @@ from tests.manager.sessions import SMALL, agent, chat, steps
 
 def view_of(manager: ContextCompressionManager, session_id: str = "s1") -> str:
     """The view as it is, read again from the ledger, without preparing anything."""
-    with manager._keeper.held(session_id) as slot:
-        slot.session = None
-        row = manager._keeper.need_row(session_id)
-        session = manager._keeper.open(slot, row)
-        return json.dumps(session.raws())
+    with manager._keeper.held(session_id) as session:
+        session.drop()
+        return json.dumps(manager._keeper.open(session).raws())
 
 
 def test_undo_takes_the_last_compression_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats.streamed import ResponseAnswer
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.session import RESPONSES
+from refold.manager.session_state import RESPONSES
 from refold.server.chains import Chains, read_response
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
 from tests.effort import first_of

@@ -209,7 +209,11 @@ def test_a_port_in_use_is_reported_in_one_line(shell):
         ("summariser: llm\n", "sk-held", False),
         ("summariser: llm\ngateway:\n  summaries: client\n", "", False),
         ("summariser: llm\ncompact_model: small\ncompact_url: http://127.0.0.1:9/v1\n", "", False),
-        ("preset: hybrid\n", "", False),
+        ("preset: hybrid\n", "", True),
+        ("preset: hybrid\n", "sk-held", False),
+        ("preset: hybrid\ngateway:\n  summaries: 'off'\n", "", False),
+        ("preset: hybrid\nsummariser: extract\n", "", False),
+        ("preset: default\n", "", False),
     ],
 )
 def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(

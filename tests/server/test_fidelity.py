@@ -29,6 +29,7 @@ ODD = [
     "⟨m:4f2a91c3⟩",
 ]
 READERS = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC}
+STREAM = {"content-type": "text/event-stream; charset=utf-8"}
 
 
 def write_value(dice: random.Random, depth: int = 0) -> str:
@@ -129,7 +130,7 @@ def test_usage_is_read_whatever_the_bytes_are_cut_at(wire, coding):
     whole = write_stream(wire, "日本語 text " * 50)
     encoded = pack(coding, whole)
     for size in (1, 2, 3, 7, 64, 5_000):
-        reader = AnswerReader(READERS[wire].answer(), "text/event-stream; charset=utf-8", coding)
+        reader = AnswerReader(READERS[wire].answer(), {**STREAM, "content-encoding": coding})
         for at in range(0, len(encoded), size):
             reader.feed(encoded[at : at + size])
         answered = reader.finish()
@@ -140,18 +141,18 @@ def test_usage_is_read_whatever_the_bytes_are_cut_at(wire, coding):
 
 
 def test_a_reader_gives_up_on_what_never_ends():
-    reader = AnswerReader(CHAT.answer(), "text/event-stream")
+    reader = AnswerReader(CHAT.answer(), STREAM)
     for _ in range(20):
         reader.feed(b"x" * 1_000_000)
     assert not reader.finish().has_usage
     bomb = gzip.compress(b"0" * 100_000_000)
-    reader = AnswerReader(CHAT.answer(), "application/json", "gzip")
+    reader = AnswerReader(CHAT.answer(), {"content-type": "application/json", "content-encoding": "gzip"})
     reader.feed(bomb)
     assert not reader.finish().has_usage
 
 
 def test_a_reader_keeps_figures_alone_of_a_stream():
-    reader = AnswerReader(CHAT.answer(), "text/event-stream")
+    reader = AnswerReader(CHAT.answer(), STREAM)
     call = {"index": 0, "function": {"name": "run", "arguments": "{"}}
     chunk = {"choices": [{"index": 0, "delta": {"content": "a", "tool_calls": [call]}, "finish_reason": None}]}
     for _ in range(100):

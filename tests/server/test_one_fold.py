@@ -122,3 +122,29 @@ def test_when_the_window_is_full_again_it_is_folded_again(tmp_path: Path) -> Non
     assert broken
     step, soft = sizes[1] - sizes[0], manager.status("late").soft
     assert all(sizes[at] + step >= soft for at in broken), "each fold had to wait until the window was full"
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_fold_leaves_what_the_agent_has_just_read_whole_while_there_is_room(
+    start: Callable[..., Any], wire: str
+) -> None:
+    """A window of 60,000 tokens, 12,000 of them rules: a log of 9,000 tokens is read, then the window fills up."""
+    rig = start(config={"window": 60_000}, window=60_000)
+    key = "input" if wire == "openai-responses" else "messages"
+    rules = " ".join(f"Rule {number}: keep the names of module {number}." for number in range(1_100))
+    history: list[Message] = [{"role": "system", "content": rules}, {"role": "user", "content": "Find the fault."}]
+    read_at = 0
+    for number in range(60):
+        status = rig.manager.status(wire) if number else None
+        is_log = not read_at and status is not None and status.tokens > status.soft - 15_000
+        read_at = number if is_log else read_at
+        history += make_step(number, 480 if is_log else 250 if read_at else 60)
+        messages, system = convert(wire, history)
+        named = {"instructions" if wire == "openai-responses" else "system": system} if system else {}
+        rig.post(wire, make_body(wire, messages, **named), x_refold_session=wire).raise_for_status()
+        sent = json.loads(rig.provider.requests[-1].body)[key]
+        if len(sent) < len(messages):
+            break
+    assert read_at < number <= read_at + 2, "it folds soon after the log was read"
+    assert json.dumps(write_output(f"{read_at}.0", 480))[1:-1] in json.dumps(sent)
+    assert rig.manager.status(wire).tokens < 42_000

@@ -14,7 +14,7 @@ from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_fo
 
 FIRST_MAX = 28
 WARM_MAX = 13
-FOLD_MAX = 75
+FOLD_MAX = 49
 SMALL = {"window": 8_000, "reserve": 1_000}
 
 

@@ -148,6 +148,8 @@ def _decode_fold(stored: dict[str, Any]) -> FoldRecord:
         turn_range=(first, last),
         by=stored["by"],
         is_current=stored.get("is_current", False),
+        dropped=tuple(stored.get("dropped", ())),
+        usage=tuple(stored.get("usage", (0, 0, 0))),
     )
 
 

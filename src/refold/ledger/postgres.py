@@ -13,8 +13,8 @@ from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, encode_edit
 from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres_server import READ, WRITE, Connection, LedgerServer
-from refold.ledger.records import Extension, SessionRow, StoredEdit, StoredFact, StoredMessage, extend_row, is_as_seen
-from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
+from refold.ledger.records import Extension, SessionRow, StoredFact, StoredMessage, extend_row, is_as_seen
+from refold.ledger.sql.database import Database, NewEdit, Rows, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
@@ -57,12 +57,14 @@ _EXTEND_SESSIONS = (
     "%b::bytea[]) AS new (key, seq_last, message_count, tokens, path_version, updated_at, settings) "
     "WHERE session.key = new.key"
 )
-_INSERT_EDIT = (
+# The runs of an edit find its key by its id.
+_INSERT_EDITS = (
     "WITH added AS (INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING key) "
-    "INSERT INTO cover (edit, place, session, first, last) "
-    "SELECT added.key, place, %s, first, last FROM added, unnest(%b::bigint[], %b::bigint[], %b::bigint[]) "
-    "AS run (place, first, last)"
+    "SELECT * FROM unnest(%b::bigint[], %s::text[], %s::text[], %b::bigint[], %b::bigint[], %b::boolean[], "
+    "%b::bigint[], %b::double precision[], %b::bytea[]) RETURNING key, id) "
+    "INSERT INTO cover (edit, place, session, first, last) SELECT added.key, place, run.session, first, last "
+    "FROM unnest(%s::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[]) "
+    "AS run (id, place, session, first, last) JOIN added ON added.id = run.id"
 )
 
 
@@ -185,13 +187,17 @@ class PostgresDatabase(Database):
         if rows:
             self._execute(sql, [list(column) for column in zip(*rows, strict=True)])
 
-    def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
-        """Insert an edit and its runs in one statement, without waiting for the edit's key."""
-        edit = stored.edit
-        what = (session, encode_column(edit.id), encode_column(edit.kind), edit.level, batch)
-        rest = (stored.is_active, len(edit.covers), stored.created_at, encode_edit(edit))
-        runs = (list(range(len(spans))), [first for first, _ in spans], [last for _, last in spans])
-        self._execute(_INSERT_EDIT, (*what, *rest, session, *runs))
+    def insert_edits(self, session: int, edits: Sequence[NewEdit]) -> None:
+        """Insert edits and their runs in one statement, without waiting for the edits' keys."""
+        rows, runs = [], []
+        for stored, batch, spans in edits:
+            edit, key = stored.edit, encode_column(stored.edit.id)
+            what = (session, key, encode_column(edit.kind), edit.level, batch)
+            rows.append((*what, stored.is_active, len(edit.covers), stored.created_at, encode_edit(edit)))
+            runs += [(key, place, session, first, last) for place, (first, last) in enumerate(spans)]
+        if rows:
+            columns = (*zip(*rows, strict=True), *(zip(*runs, strict=True) if runs else [()] * 5))
+            self._execute(_INSERT_EDITS, [list(column) for column in columns])
 
     def insert_fact(self, session: int, fact: StoredFact, *, batch: int) -> None:
         """Insert a fact; a text may be longer than an index holds, so its digest finds one that is there already."""

@@ -88,6 +88,34 @@ class StoredEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextSummary:
+    """A summary with the turns it covers. ``timestamp`` is in milliseconds since 1970.
+
+    ``is_active``: not undone; ``is_in_force``: nor taken in by a newer summary.
+    """
+
+    timestamp: int
+    turn_range: tuple[int, int]
+    content: str
+    key_points: tuple[str, ...] = ()
+    id: str = ""
+    handle: str = ""
+    is_active: bool = True
+    is_in_force: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the summary as it is in ``summaries.json``."""
+        return {
+            "timestamp": self.timestamp,
+            "turnRange": list(self.turn_range),
+            "content": self.content,
+            "keyPoints": list(self.key_points),
+            "id": self.id,
+            "inForce": self.is_in_force,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class StoredBatch:
     """A committed batch; it is active while any of its edits is."""
 

@@ -11,17 +11,8 @@ import apsw
 
 from refold.errors import LedgerError
 from refold.ledger.codec import decode_text, dump_json, encode_edit, encode_text
-from refold.ledger.records import (
-    Extension,
-    Finding,
-    SessionRow,
-    StoredEdit,
-    StoredFact,
-    StoredMessage,
-    extend_row,
-    is_as_seen,
-)
-from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer
+from refold.ledger.records import Extension, Finding, SessionRow, StoredFact, StoredMessage, extend_row, is_as_seen
+from refold.ledger.sql.database import Database, NewEdit, Rows, SqlAnswer
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
 from refold.ledger.sql.sessions import SELECT, StoredSession, add_usage, read_stored
@@ -158,17 +149,18 @@ class SqliteDatabase(Database):
                 values += (session, seq, *ids, message.role, message.tokens, message.created_at, key, checksum)
             execute("INSERT INTO message VALUES " + ", ".join([_MESSAGE_MARKS] * len(piece)), values)
 
-    def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
-        edit = stored.edit
-        what = (session, self.encode(edit.id), edit.kind, edit.level, batch)
-        self.connection.execute(
-            "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*what, int(stored.is_active), len(edit.covers), stored.created_at, encode_edit(edit)),
-        )
-        key = self.connection.last_insert_rowid()
-        for place, (first, last) in enumerate(spans):
-            self.connection.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
+    def insert_edits(self, session: int, edits: Sequence[NewEdit]) -> None:
+        for stored, batch, spans in edits:
+            edit = stored.edit
+            what = (session, self.encode(edit.id), edit.kind, edit.level, batch)
+            self.connection.execute(
+                "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*what, int(stored.is_active), len(edit.covers), stored.created_at, encode_edit(edit)),
+            )
+            key = self.connection.last_insert_rowid()
+            for place, (first, last) in enumerate(spans):
+                self.connection.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
 
     def insert_fact(self, session: int, fact: StoredFact, *, batch: int) -> None:
         """Insert a fact; the index on its text finds one that is there already."""

@@ -14,7 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
@@ -77,20 +77,19 @@ class ProviderClient(ABC, Generic[AnswerT]):
         self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
     ) -> Completion:
         """Return the answer to one prompt; raise a ProviderError on failure. Any event loop may call it."""
+        request = ChatRequest([{"role": "user", "content": prompt}], system, temperature=temperature)
+        return await self.follow(request, tokens_max)
+
+    async def follow(self, request: ChatRequest, tokens_max: int) -> Completion:
+        """Return the answer to a request, whole, with at most so many tokens; raise a ProviderError on failure."""
         library = await load_library(self.library)
         try:
             async with asyncio.timeout(self.timeout_s), await self._open(library, self.timeout_s) as client:
                 while True:
                     room = THINKING_TOKENS if self._needs_room else 0
                     output = tokens_max + room
-                    request = ChatRequest(
-                        [{"role": "user", "content": prompt}],
-                        system,
-                        output_tokens=output,
-                        chars_max=output * CHARS_PER_TOKEN_MAX + CHARS_FREE,
-                        stall_s=self.timeout_s,
-                        temperature=temperature,
-                    )
+                    chars = output * CHARS_PER_TOKEN_MAX + CHARS_FREE
+                    request = replace(request, output_tokens=output, chars_max=chars, stall_s=self.timeout_s)
                     reply = await self._collect_reply(library, client, request)
                     if room or reply.text or reply.finish_reason != "length":
                         break
@@ -102,7 +101,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
         reason = "tool_calls" if reply.calls and not reply.text else reply.finish_reason
-        return Completion(reply.text, reason)
+        return Completion(reply.text, reason, reply.usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Yield deltas, then the complete reply. Connections stay open until ``aclose``."""

@@ -18,7 +18,7 @@ from refold.llm.client import OpenAIWriting, ProviderClient
 from refold.llm.port import ChatReply, ChatRequest, name_reason
 
 URL = "https://api.openai.com/v1"
-_OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
+_OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tool_choice", "tools")
 _OTHER_NAME = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|does not support|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|deprecated"
@@ -49,6 +49,8 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
         body["stream_options"] = {"include_usage": True}
         if request.tools:
             body["tools"] = list(request.tools)
+            if request.calls_nothing:
+                body["tool_choice"] = "none"
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if request.output_tokens is not None:

@@ -46,6 +46,7 @@ class Completion:
 
     content: str
     finish_reason: str = "stop"
+    usage: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Model(Protocol):
@@ -78,7 +79,7 @@ class NamedModel:
 
 def takes_model(client: object) -> bool:
     """Return whether a client's ``complete`` takes the name of a model."""
-    return "model" in (_names_taken(getattr(client, "complete", None)) or ())
+    return "model" in _names_taken(getattr(client, "complete", None))
 
 
 async def call_model(model: Model | Completes, prompt: str, /, **options: Any) -> Completion:
@@ -86,7 +87,7 @@ async def call_model(model: Model | Completes, prompt: str, /, **options: Any) -
     complete: Any = model.complete
     system = options.get("system", "")
     taken = _names_taken(complete)
-    if taken is not None:
+    if "**" not in taken:
         options = {name: value for name, value in options.items() if name in taken}
     if system and "system" not in options:
         prompt = f"{system}\n\n{prompt}"
@@ -96,15 +97,14 @@ async def call_model(model: Model | Completes, prompt: str, /, **options: Any) -
     return read_completion(answer)
 
 
-def _names_taken(complete: object) -> set[str] | None:
-    """Return the keyword names a callable accepts; None if it accepts any."""
+def _names_taken(complete: object) -> set[str]:
+    """Return the keyword names that a callable accepts; ``**`` is among them if it accepts any."""
     try:
         parameters = inspect.signature(complete).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return set()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    named = (p for p in parameters if p.kind not in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL))
+    return {"**" if p.kind is p.VAR_KEYWORD else p.name for p in named}
 
 
 def read_completion(answer: object) -> Completion:
@@ -112,10 +112,11 @@ def read_completion(answer: object) -> Completion:
     if isinstance(answer, str):
         return Completion(answer)
     content = getattr(answer, "content", None)
-    reason = getattr(answer, "finish_reason", None)
+    reason, usage = getattr(answer, "finish_reason", None), getattr(answer, "usage", None)
     return Completion(
         content if isinstance(content, str) else "" if content is None else str(content),
         name_reason(reason) if isinstance(reason, str) and reason else "stop",
+        usage if isinstance(usage, Mapping) else {},
     )
 
 
@@ -135,7 +136,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request. ``output_tokens`` limits the answer; None leaves the limit to the provider."""
+    """One request. ``output_tokens`` limits the answer; None leaves the limit to the provider.
+
+    ``calls_nothing``: the tools are there, as in the requests before it, and must not be called.
+    """
 
     messages: Sequence[object]
     system: str = ""
@@ -144,6 +148,7 @@ class ChatRequest:
     chars_max: int = 2_000_000
     stall_s: float = 300.0
     temperature: float | None = None
+    calls_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

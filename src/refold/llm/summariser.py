@@ -12,6 +12,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.conversation import because
@@ -19,10 +21,11 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import Unavailable
 from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
 from refold.llm.errors import RetryLimits, attempt, classify
-from refold.llm.port import TEMPERATURE, Completes, Completion, Model, NamedModel, call_model, takes_model
+from refold.llm.port import TEMPERATURE, ChatRequest, Completes, Completion, Model, NamedModel, call_model, takes_model
 from refold.llm.redact import redact_text
 from refold.patterns import lazy_regex
 from refold.stages.stage import Ask, Reply
+from refold.tokens.models import model_info, normalize_name
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
@@ -37,9 +40,22 @@ GRACE_S = 1.0
 _THINKING = lazy_regex(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.S)
 # A safe upper estimate that needs no tokenizer.
 _TOKENS_PER_CHAR = 0.4
+# About how many characters a token has, for comparing prices.
+_CHARS_PER_TOKEN = 4
 # Our count may differ from the model's, so prompts use only this share of its window.
 WINDOW_SHARE = 0.7
 ANSWER_TOKENS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SentWith:
+    """The parts of a conversation's requests besides its messages, and whose cache they are in."""
+
+    model: str
+    wire: str
+    system: Any = ""
+    tools: Any = None
+    is_cold: bool = False
 
 
 class Summariser:
@@ -52,6 +68,7 @@ class Summariser:
         self.attempts_max = config.compact_retry_count
         self.is_masking = config.redact
         self.conversation: Endpoint | None = None
+        self.sent_with: SentWith | None = None
         self.own = find_own(config, None)
         self.plugin, self.failure = find_plugin(config)
 
@@ -112,7 +129,35 @@ class Summariser:
         if chosen.model is None:
             return Reply(error=chosen.note, finish_reason="error")
         redact = redact_text if self.is_masking else None
+        request = self._find_request(ask, chosen.model, redact or str)
+        if request is not None:
+            follow = partial(chosen.model.follow, request, ask.tokens_max)  # type: ignore[union-attr]
+            reply = await _attempt_reply(follow, chosen.model, self._limits)
+            if not reply.error:
+                return reply
         return await answer_async(ask, chosen.model, limits=self._limits, redact=redact)
+
+    def _find_request(self, ask: Ask, model: object, hide: Redact) -> ChatRequest | None:
+        """Return the request that asks on the cached conversation; None if a prompt of its own is cheaper or must be.
+
+        The messages are those that this model has seen, byte for byte; only what is asked about them is new.
+        """
+        sent = self.sent_with
+        name, wire = getattr(model, "name", ""), getattr(model, "wire", "")
+        if not ask.follow or sent is None or sent.is_cold or not hasattr(model, "follow"):
+            return None
+        if normalize_name(str(name)) != normalize_name(sent.model) or wire != sent.wire:
+            return None
+        known = model_info(str(name))
+        asked = int(len(ask.follow) * _TOKENS_PER_CHAR)
+        if ask.sent_tokens + asked + ask.tokens_max > known.window:
+            return None
+        # In tokens at the full price of input; the prompt has the messages again, as new text.
+        if ask.sent_tokens * known.cache.read + asked >= len(ask.prompt) / _CHARS_PER_TOKEN:
+            return None
+        messages = [*ask.sent, {"role": "user", "content": hide(ask.follow)}]
+        tools = sent.tools if isinstance(sent.tools, list) else []
+        return ChatRequest(messages, sent.system or "", tools, calls_nothing=True)
 
     def answer_now(self, ask: Ask) -> Reply:
         """Return the reply like ``answer``, for callers that do not await."""
@@ -187,11 +232,16 @@ async def answer_async(
     async def call() -> Completion:
         return await call_model(model, prompt, system=system, tokens_max=ask.tokens_max, temperature=TEMPERATURE)
 
+    return await _attempt_reply(call, model, limits)
+
+
+async def _attempt_reply(call: Callable[[], Awaitable[Completion]], model: object, limits: RetryLimits) -> Reply:
     try:
         completion = await attempt(call, limits, key=str(getattr(model, "key", "")))
     except Exception as error:  # noqa: BLE001 - a summary is never worth an error
         return Reply(error=str(classify(error)) or type(error).__name__, finish_reason="error")
-    return Reply(_THINKING.sub("", completion.content, count=1).strip(), completion.finish_reason)
+    text = _THINKING.sub("", completion.content, count=1).strip()
+    return Reply(text, completion.finish_reason, usage=completion.usage)
 
 
 def wait_for_reply(asked: Coroutine[Any, Any, Reply], timeout_s: float) -> Reply:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from refold.config import CompressionConfig
 from refold.config.values import leave_room, window_of
@@ -20,20 +21,15 @@ from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect, parse_messages, read_output_limit
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
-from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
+from refold.ledger.records import Extension, MessagePath, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
-from refold.manager.history import digest_raw, restore_history, restore_tail
-from refold.manager.session import ROOM, OpenSession
-from refold.manager.store import Keeper, Slot
+from refold.manager.history import restore_history, restore_tail
+from refold.manager.session import OpenSession, digest_raw
+from refold.manager.store import Keeper
 from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.stage import ArrivalStage, render_arrival
 from refold.stages.truncate import Truncate
 from refold.tokens import model_info
-
-# The setting that holds the system prompt and the tools of an imported conversation.
-KEPT = "kept"
-# The setting that says that a caller named the format: no message changes it.
-NAMED_WIRE = "named_wire"
 
 
 @frozen
@@ -59,10 +55,9 @@ class Request:
     reports: Sequence[ReportedUsage] = ()
     origins: Sequence[int] | None = None
 
-    def add_kept(self, settings: Mapping[str, object]) -> Request:
+    def add_kept(self, kept: Mapping[str, Any]) -> Request:
         """Return the request with the system prompt and tools of an imported session, if it has none of its own."""
-        kept = settings.get(KEPT)
-        if self.messages is not None or self.system or self.tools is not None or not isinstance(kept, Mapping):
+        if self.messages is not None or self.system or self.tools is not None or not kept:
             return self
         return replace(self, system=kept.get("system") or "", tools=kept.get("tools"))
 
@@ -112,17 +107,17 @@ def check_messages(messages: object) -> Sequence[object]:
     return messages
 
 
-def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSession, Request]]:
-    """Store the caller's messages; return the session and the request, with originals in place of our records."""
+def take_in(keeper: Keeper, session: OpenSession, request: Request) -> Flow[Request]:
+    """Store the caller's messages in a held session; return the request, with originals in place of our records."""
     given = None if request.messages is None else check_messages(request.messages)
-    given_digests = request.digests or (slot.prints.digest_all(given) if given else ())
+    given_digests = request.digests or (session.prints.digest_all(given) if given else ())
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
         row = _find_row(keeper, request, given, notes_room=True)
-        session = keeper.open(slot, row)
+        keeper.open(session, row)
         if given is None:
-            return session, request
+            return request
         raws, digests, taken = given, given_digests, request
         if list(digests[: len(session.digests)]) != session.digests:
             restored = restore_history(keeper.ledger, session, raws, digests)
@@ -135,19 +130,19 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSess
         is_stored = _take_history(keeper, session, raws, digests)
         if is_stored and session.path_version >= 0:
             _settle_versions(keeper, session)
-            return session, taken
-        slot.session = None
+            return taken
+        session.drop()
         if not is_stored:
             yield rounds.refuse(row, because.HISTORY_REFUSED(messages=len(raws)))
 
 
-def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
-    """Add the messages of a request at the end of a session."""
+def append_new(keeper: Keeper, session: OpenSession, request: Request) -> Flow[OpenSession]:
+    """Add the messages of a request at the end of a held session."""
     raws, rounds = request.messages or (), Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
         row = _find_row(keeper, request, raws)
-        session = keeper.open(slot, row)
+        keeper.open(session, row)
         if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, request.session_id), *raws]):
             continue
         digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
@@ -155,9 +150,9 @@ def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession
         if _append(keeper, session, [one.raw for one in restored], [one.digest for one in restored]):
             _settle_versions(keeper, session)
             if any(one.origin < 0 for one in restored):
-                slot.session = None  # A fold may cover these originals again: the next use reloads the session.
+                session.drop()  # A fold may cover these originals again: the next use reloads the session.
             return session
-        slot.session = None
+        session.drop()
         yield rounds.refuse(row, because.MESSAGES_REFUSED(messages=len(raws)))
 
 
@@ -181,7 +176,7 @@ def _change_wire(
 ) -> bool:
     """Switch the session's format if new messages show that it was detected wrongly; return whether it changed."""
     known = session.row.wire
-    if not tail or session.row.settings.get(NAMED_WIRE):
+    if not tail or session.state.named_wire:
         return False  # The format that a caller names outweighs any sign in the messages.
     if not _differs(tail, known):
         return False
@@ -216,8 +211,8 @@ def _find_row(
         elif not row.wire:
             row = replace(row, wire=wire)
     settings = _find_room(keeper, request, replace(row, model=model)) if notes_room else {}
-    if request.format is not None and not row.settings.get(NAMED_WIRE):
-        settings[NAMED_WIRE] = True
+    if request.format is not None and not row.settings.get("named_wire"):
+        settings["named_wire"] = True
     if settings:
         changes["settings"] = settings
     if changes:
@@ -233,7 +228,7 @@ def _find_room(keeper: Keeper, request: Request, row: SessionRow) -> dict[str, o
     reserve = request.reserve if request.reserve is not None else keeper.config.reserve
     # Without a null at the end: where JSON has one, it is searched for NaN before it is stored.
     room = None if window is None and request.reserve is None else [window] if reserve is None else [window, reserve]
-    return {} if room == row.settings.get(ROOM) else {ROOM: room}
+    return {} if room == row.settings.get("room") else {"room": room}
 
 
 def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
@@ -266,7 +261,8 @@ def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], 
     known, now = len(session.digests), keeper.clock()
     if list(digests[:known]) == session.digests:
         return _append(keeper, session, raws[known:], digests[known:], start=known)
-    chained = chain_path(session.path(), digests)
+    path = MessagePath(tuple(session.ids), tuple(session.digests), session.path_version)
+    chained = chain_path(path, digests)
     new = [
         session.lens.format.parse(raws[link.at], link.parent, f"messages[{link.at}]", digest=digests[link.at])
         for link in chained.new
@@ -307,17 +303,16 @@ def _store_tail(session: OpenSession, messages: Sequence[Message], now: float) -
     return [_store(message, parent, session, now) for message, parent in zip(messages, parents, strict=False)]
 
 
-def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | None:
+def extend_open(keeper: Keeper, session: OpenSession, request: Request) -> Extension | None:
     """Append new messages to a session in memory; return the extension, which the caller must store.
 
     None, with nothing changed, if this needs the ledger: nothing is new, the history does not continue the session in
     memory, or a message is rendered on arrival.
     """
-    session = slot.session
-    if session is None or request.messages is None or not _is_alike(keeper, session, request):
+    if not session.is_loaded or request.messages is None or not _is_alike(keeper, session, request):
         return None
     raws = check_messages(request.messages)
-    whole = slot.prints.digest_all(raws) if request.digests is None else request.digests
+    whole = session.prints.digest_all(raws) if request.digests is None else request.digests
     if request.follows is not None:
         tail, digests, start = raws, whole, 0
     else:
@@ -325,7 +320,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
         if len(whole) <= known or list(whole[:known]) != session.digests:
             return None
         tail, digests, start = raws[known:], whole[known:], known
-        is_named = request.format is not None or session.row.settings.get(NAMED_WIRE)
+        is_named = request.format is not None or session.state.named_wire
         if not is_named and _differs(tail, session.row.wire):
             return None
     messages = parse_messages(session.lens.format, tail, _tail(session), start=start, digests=digests)
@@ -335,13 +330,13 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
     stored = _store_tail(session, messages, now)
     extension = Extension(session.row, stored, now)
     if request.reports:
-        usages, settings = describe_reports(keeper, slot, session.row, request.reports)
+        usages, settings = describe_reports(keeper, session, session.row, request.reports)
         extension = Extension(session.row, stored, now, usages, settings)
     session.row = extend_row(session.row, extension)
     session.path_version = session.row.path_version
-    session.counter = keeper.find_counter(session.row)
+    session.counter = keeper.find_counter(session.row.model, session.state)
     session.extend(messages, ())
-    session.is_ahead = True
+    session.ahead += len(messages)
     return extension
 
 
@@ -368,10 +363,9 @@ def store_extensions(
         for extension in extensions:
             keeper.drop(extension.seen.id)
         raise
-    if rows is not None:
-        for row, extension in zip(rows, extensions, strict=True):
-            if row is None:
-                keeper.drop(extension.seen.id)
+    for row, extension in zip(rows or (), extensions, strict=False):
+        if row is None:
+            keeper.drop(extension.seen.id)
     return rows
 
 

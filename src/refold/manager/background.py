@@ -22,7 +22,7 @@ from refold.manager.batch import BatchRequest, BatchResult
 from refold.manager.compress import Remember, finish, run_ladder
 from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_lease
 from refold.manager.notices import Notice
-from refold.manager.session import OpenSession, load_session
+from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
 from refold.memory import MarkdownSync
 from refold.recall.upkeep import SessionQueue
@@ -171,22 +171,16 @@ def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Rem
     if not owner:
         return BatchResult("held", reason=because.LEASED())
     try:
-        session = _load(keeper, session_id)
-        if session is None:
+        row = keeper.ledger.read_session(session_id)
+        if row is None or not row.messages:
             return BatchResult("stale")
+        # Separate from the one that requests use: threads do not share a lens.
+        session = keeper.open(OpenSession(session_id), row)
         made = yield from run_ladder(keeper, session, wish, owner)
     finally:
         give_lease(keeper, session_id, owner)
     yield from finish(keeper, session, made, remember)
     return made
-
-
-def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
-    """Load the session from the ledger, separate from the one that requests use: threads do not share a lens."""
-    row = keeper.ledger.read_session(session_id)
-    if row is None or not row.messages:
-        return None
-    return load_session(keeper.ledger, row, keeper.make_lens(row), keeper.find_counter(row))
 
 
 @dataclass(slots=True, eq=False)

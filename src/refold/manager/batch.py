@@ -11,25 +11,27 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from typing import Literal
 
 from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Language, Reason, change_words, join_reasons, text_reason
-from refold.conversation.view import Edit, Fact, View
+from refold.conversation.view import Fact, View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, Plan, count_unsent, detect_view_language, order_stages, prepare
 from refold.ladder.report import StageReport
 from refold.ledger.records import Batch
 from refold.llm.redact import find_secrets, redact_text
-from refold.llm.summariser import Summariser, ask_as
-from refold.manager.flow import Await, Brake, Flow, ModelQuestion, explain_refusal, read_versions
-from refold.manager.memory_notes import read_remembered
+from refold.llm.summariser import SentWith, Summariser, ask_as
+from refold.manager.flow import Await, Flow, explain_refusal, read_versions
 from refold.manager.notices import FoldSize, Notice, make_event
 from refold.manager.recall_injection import give_up_recalled, leave_out_recalled, put_back_recalled
-from refold.manager.session import BRAKE, COUNTED, FORCED, REDO, OpenSession, read_pinned
+from refold.manager.session import OpenSession
+from refold.manager.session_state import Brake, SessionState
 from refold.manager.store import Keeper
+from refold.manager.usage import read_usage
 from refold.stages.fold import Fold
 from refold.stages.offload import files_of, offloaded_path
 from refold.stages.prompts import FACTS_MARK
@@ -58,6 +60,8 @@ class BatchRequest:
     asks_no_model: bool = False
     offloads_only: bool = False
     unsent: frozenset[str] = frozenset()
+    system: object = ""
+    tools: object = None
 
     @property
     def must(self) -> bool:
@@ -133,7 +137,7 @@ def join_notes(reports: Iterable[StageReport]) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The archived part of a session: ``count`` messages of ``tokens``; ``folds`` are all folds in force afterwards."""
+    """The archived part of a session: ``count`` messages of ``tokens``."""
 
     summary: str
     facts: tuple[Fact, ...]
@@ -142,7 +146,6 @@ class Archived:
     language: Language
     date: str
     time: str
-    folds: tuple[Edit, ...] = ()
 
 
 def describe_archived(outcome: Outcome, view: View, language: Language, now: float) -> Archived:
@@ -167,7 +170,6 @@ def describe_archived(outcome: Outcome, view: View, language: Language, now: flo
         language=language,
         date=local.strftime("%Y-%m-%d"),
         time=local.isoformat(timespec="seconds"),
-        folds=tuple(edit for edit in outcome.view.edits if edit.fold is not None),
     )
 
 
@@ -194,10 +196,7 @@ class Compression:
     """One compression of a session. ``owner`` has the session's lease; a dry run has no owner and stores nothing."""
 
     def __init__(self, keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: str = "") -> None:
-        self._keeper = keeper
-        self._session = session
-        self._wish = wish
-        self._owner = owner
+        self._keeper, self._session, self._wish, self._owner = keeper, session, wish, owner
 
     def is_vetoed(self) -> bool:
         tokens = self._session.item_tokens + self._wish.fixed_tokens
@@ -207,7 +206,7 @@ class Compression:
     def make_view(self) -> View:
         """Return the view with its originals; messages of undone edits are protected until the view must shrink."""
         session, wish = self._session, self._wish
-        pinned = read_pinned(session.row.settings) | read_remembered(session.row.settings)
+        pinned = session.state.pinned | session.state.remembered
         if not wish.must:
             pinned |= session.undone
         return session.make_view(self._keeper.ledger, fixed_tokens=wish.fixed_tokens, pinned=pinned)
@@ -217,6 +216,8 @@ class Compression:
         keeper, session, wish = self._keeper, self._session, self._wish
         said, limit = leave_out_recalled(view), WorkLimit()
         summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
+        is_cold = wish.trigger.reason.holds(because.COLD)
+        summariser.sent_with = SentWith(session.row.model, session.row.wire, wish.system, wish.tools, is_cold)
         stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
         if wish.offloads_only:
             stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))
@@ -240,7 +241,10 @@ class Compression:
                 if ask.archived:
                     reply = yield from _have_compressed(keeper, ask, summariser if asks_model else None)
                 else:
-                    reply = yield ModelQuestion(ask, summariser)
+                    reply = yield Await(partial(summariser.answer, ask))
+                    if isinstance(reply, Exception):
+                        raise reply
+                    reply = replace(reply, usage=read_usage(reply.usage)) if reply.usage else reply
                 if self._owner and not keeper.prolong(session.id, self._owner):
                     raise LedgerError(
                         "the lease on {id!r} ran out while a model was asked; nothing was changed", id=session.id
@@ -262,8 +266,8 @@ class Compression:
             keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
             return replace(self.miss(why), is_failed=True)
         # Having nothing to compress does not count as an attempt: the next message is decided independently.
-        if FORCED in session.row.settings and not self._wish.is_manual:
-            keeper.update_settings(session, {FORCED: None})
+        if session.state.forced and not self._wish.is_manual:
+            keeper.update_settings(session, forced=None)
         why = join_notes(report for report in outcome.stages if report.stage == FOLD) or because.EXHAUSTED()
         return BatchResult("idle", reason=why, tokens_before=view.tokens)
 
@@ -273,7 +277,7 @@ class Compression:
         if row is None:
             return BatchResult("stale")
         covered = {message_id for edit in outcome.edits for message_id in edit.covers}
-        if not covered.isdisjoint(read_pinned(row.settings)):
+        if not covered.isdisjoint(SessionState.read(row.settings).pinned):
             return BatchResult("stale", reason=because.PINNED_MEANWHILE())
         seen, session.row = session.row, row
         made = self.commit(view, outcome)
@@ -364,17 +368,17 @@ class Compression:
     def _move_brake(self, outcome: Outcome) -> None:
         """Release the brake, unless a compression by tokens left its own trigger in force."""
         session, wish, tokens = self._session, self._wish, outcome.view.tokens
-        changes: dict[str, object] = {COUNTED: len(session.ids)} if wish.trigger.by_count else {}
+        changes: dict[str, object] = {"counted": len(session.ids)} if wish.trigger.by_count else {}
         if wish.is_manual or wish.trigger.by_count or not self._still_fires(outcome):
-            changes[BRAKE] = None
+            changes["brake"] = None
         else:
             why = because.STILL_LARGE(tokens=tokens, messages=len(outcome.view.items))
-            brake = Brake.read(session.row.settings).missed(wish.model, why, len(session.ids), tokens)
-            changes[BRAKE] = brake.to_settings()
-        changes |= {FORCED: None, REDO: None}
+            brake = session.state.brake.missed(wish.model, why, len(session.ids), tokens)
+            changes["brake"] = brake.to_json()
+        changes |= {"forced": None, "redo": None}
         known = session.row.settings
         if any(known.get(key) != value for key, value in changes.items()):
-            self._keeper.update_settings(session, changes)
+            self._keeper.update_settings(session, **changes)
 
     def _still_fires(self, outcome: Outcome) -> bool:
         keeper, session, wish = self._keeper, self._session, self._wish
@@ -387,11 +391,11 @@ class Compression:
         """Return a failed result; unless a person requested it, the brake counts it, from the last new turn on."""
         session, wish = self._session, self._wish
         if not wish.is_manual:
-            before = Brake.read(session.row.settings)
+            before = session.state.brake
             if session.has_turn_since(before.messages):
                 before = Brake()
             brake = before.missed(wish.model, why, len(session.ids))
-            self._keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})
+            self._keeper.update_settings(session, brake=brake.to_json(), forced=None)
         return BatchResult("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
 
     def tell_failed(self, error: RefoldError, started: float | None = None) -> None:

@@ -52,7 +52,7 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flo
         return BatchResult("held", reason=because.LEASED())
     try:
         row = keeper.ledger.read_session(session.id)
-        if row is None or not session.is_current(row):
+        if row is None or not session.is_as_stored(row):
             return BatchResult("stale")
         session.row = row
         return (yield from run_ladder(keeper, session, wish, owner))
@@ -76,12 +76,12 @@ def run_ladder(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: 
     try:
         outcome = yield from compression.plan(view)
         if wish.is_background:
-            slot = yield from keeper.hold(session.id)
+            held = yield from keeper.hold(session.id)
             try:
                 made = compression.commit_grown(view, outcome)
-                slot.session = None  # It has grown: the next use reloads it.
+                held.drop()  # It has grown: the next use reloads it.
             finally:
-                keeper.let_go(slot)
+                keeper.let_go(held)
         else:
             made = compression.commit(view, outcome)
     except RefoldError as error:
@@ -124,13 +124,13 @@ def compress_flow(
     yield from background.cancel_flow(session_id)  # A manual compression does not wait for an automatic one.
     keeper.need_row(session_id)
     trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
-    slot = yield from keeper.hold(session_id)
+    session = yield from keeper.hold(session_id)
     try:
         rounds = Rounds(keeper, session_id)
         while True:
             rounds.begin()
-            session = keeper.open_stored(slot, session_id)
-            budget, fixed = keeper.find_budget(session.row, session.counter), slot.fixed_tokens
+            keeper.open(session)
+            budget, fixed = keeper.find_budget(session.row, session.counter), session.fixed_tokens
             wish = BatchRequest(
                 trigger, session.row.model, budget, fixed, instructions, is_manual=True, by_tool=by_tool
             )
@@ -141,7 +141,7 @@ def compress_flow(
                 return (yield from _try_out(keeper, session, wish))
             made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
-                slot.session = None
+                session.drop()
                 continue
             yield from finish(keeper, session, made, background.remember)
             if made.ending != "done" or made.outcome is None:
@@ -152,7 +152,7 @@ def compress_flow(
             described = _describe(session, tokens, after, kept, made.reason)
             return replace(described, deleted_files=made.deleted_files, stages=made.outcome.stages)
     finally:
-        keeper.let_go(slot)
+        keeper.let_go(session)
 
 
 def _try_out(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[CompactResult]:

@@ -1,9 +1,9 @@
 """Flows: the manager's operations, written once and run by a sync or an async driver; retries and leases.
 
-A flow is a generator that yields what it cannot do itself: a ModelQuestion, a Pause, an Await of a coroutine. The async
-driver runs every step in a thread, so that nothing blocks the event loop, and lets a running step finish when it is
-cancelled: a change is made whole or not at all. The lease ensures that only one process at a time changes what a
-session shows; a heartbeat prolongs it while this process works.
+A flow is a generator that yields what it cannot do itself: a Pause, or an Await of a coroutine. The async driver
+runs every step in a thread, so that nothing blocks the event loop, and lets a running step finish when it is cancelled:
+a change is made whole or not at all. The lease ensures that only one process at a time changes what a session shows; a
+heartbeat prolongs it while this process works.
 """
 
 from __future__ import annotations
@@ -21,14 +21,10 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
-from refold.conversation.message import frozen
-from refold.conversation.reason import NO_REASON, Reason, ReasonKind, read_reason
+from refold.conversation.reason import Reason, ReasonKind
 from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.records import Batch, SessionRow
 from refold.ledger.sql.ledger import Ledger
-from refold.llm.summariser import Summariser
-from refold.manager.session import BRAKE, OpenSession
-from refold.stages.stage import Ask
 
 if TYPE_CHECKING:
     from refold.manager.store import Keeper
@@ -44,22 +40,9 @@ Versions = tuple[int, int]
 # Beats per lifetime of a lease: one may be late and another may fail, and the lease still holds.
 BEATS = 3
 HELD_MAX_S = 2 * 3_600.0
-# Prolongs an owner's lease on a session; False if another owner has it now.
-Prolong = Callable[[str, str], bool]
 # The longest wait for a lease. Each attempt is a write: a long wait polls less often.
 WAIT_S = 150.0
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
-# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
-RELEASE_MESSAGES = 10
-RELEASE_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ModelQuestion:
-    """Ask the model that writes the summaries of this conversation."""
-
-    ask: Ask
-    summariser: Summariser
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +59,7 @@ class Await:
     make: Callable[[], Awaitable[object]]
 
 
-Step = ModelQuestion | Pause | Await
-
-
+Step = Pause | Await
 Flow = Generator[Step, Any, Result]
 
 
@@ -137,8 +118,6 @@ async def _step_in_thread(flow: Flow[Result], reply: object) -> tuple[Step | Non
 async def _answer(step: Step) -> object:
     if isinstance(step, Pause):
         return await asyncio.sleep(step.seconds, None)
-    if isinstance(step, ModelQuestion):
-        return await step.summariser.answer(step.ask)
     try:
         return await step.make()
     except Exception as error:  # noqa: BLE001 - the caller decides what a failure means
@@ -238,7 +217,7 @@ def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
 class Heartbeat:
     """Prolongs the leases that this process holds, until they are released or the process ends."""
 
-    def __init__(self, prolong: Prolong, lifetime_s: Callable[[], float]) -> None:
+    def __init__(self, prolong: Callable[[str, str], bool], lifetime_s: Callable[[], float]) -> None:
         self._prolong = prolong
         self._lifetime_s = lifetime_s
         self._held: dict[tuple[str, str], float] = {}
@@ -318,55 +297,3 @@ def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
         yield
     finally:
         give_lease(keeper, session_id, owner)
-
-
-@frozen
-class Brake:
-    """Compressions in a row that did not help, with their model and the last one's reason.
-
-    ``messages`` is how many the session had then, ``tokens`` what the last one left in view, 0 if it failed.
-    """
-
-    misses: int = 0
-    model: str = ""
-    why: Reason = NO_REASON
-    messages: int = 0
-    tokens: int = 0
-
-    @classmethod
-    def read(cls, settings: Mapping[str, object]) -> Brake:
-        """Return the brake of a session; released if it is not set or cannot be read."""
-        stored = settings.get(BRAKE)
-        if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
-            return cls()
-        figures = [stored.get(name) for name in ("messages", "tokens")]
-        messages, tokens = (figure if isinstance(figure, int) else 0 for figure in figures)
-        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")), messages, tokens)
-
-    def to_settings(self) -> dict[str, object] | None:
-        """Return the stored form; None removes the setting."""
-        if not self.misses:
-            return None
-        counted = {"misses": self.misses, "messages": self.messages, "tokens": self.tokens}
-        return {**counted, "model": self.model, "why": self.why.to_json()}
-
-    def is_on(self, model: str, attempts_max: int) -> bool:
-        """Return whether automatic compressions are stopped for this model."""
-        return self.misses >= attempts_max and self.model == model
-
-    def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
-        return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
-
-
-def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
-    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9), else None.
-
-    A failed compression is retried in the next turn; one that left its trigger in force, when the view has grown.
-    """
-    brake = Brake.read(session.row.settings)
-    if not brake.is_on(session.row.model, attempts_max):
-        return None
-    if brake.tokens:
-        return None if tokens >= brake.tokens + RELEASE_SHARE * hard else brake
-    has_grown = len(session.ids) >= brake.messages + RELEASE_MESSAGES
-    return None if has_grown or session.has_turn_since(brake.messages) else brake

@@ -6,66 +6,19 @@ so that no record is folded again and an undo shows the originals.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from refold.conversation.message import find_marks, write_json
 from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
-from refold.errors import FormatError
-from refold.formats import digest_message
-from refold.ledger.codec import PLAIN_ONLY
 from refold.ledger.records import format_of
 from refold.ledger.sql.ledger import Ledger
-from refold.manager.session import OpenSession, read_originals
+from refold.manager.session import OpenSession, digest_raw, read_originals
+from refold.recall.family import find_owner
 
-CHUNK = 64
 SESSIONS_MAX = 500
-
-
-class Prints:
-    """Content hashes of the last history, in chunks, each with a fingerprint of its JSON bytes.
-
-    A client resends everything, and a fingerprint costs a fraction of canonical hashes. Equal bytes are equal messages.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes, list[str]]] = {}
-
-    def digest_all(self, raws: Sequence[object]) -> list[str]:
-        digests: list[str] = []
-        known: dict[int, tuple[bytes, list[str]]] = {}
-        for start in range(0, len(raws), CHUNK):
-            chunk = raws[start : start + CHUNK]
-            print_now = _print(chunk) if len(chunk) == CHUNK else None
-            before = self._known.get(start)
-            if print_now is not None and before is not None and before[0] == print_now:
-                found = before[1]
-            else:
-                found = [digest_raw(raw, at) for at, raw in enumerate(chunk, start)]
-            if print_now is not None:
-                known[start] = print_now, found
-            digests += found
-        self._known = known
-        return digests
-
-
-def digest_raw(raw: object, at: int) -> str:
-    """Return the content hash of one message; raise FormatError if it is not an object."""
-    if not isinstance(raw, dict):
-        raise FormatError("messages[{at}] is {kind}, expected an object with a role", at=at, kind=type(raw).__name__)
-    return digest_message(raw, f"messages[{at}]")
-
-
-def _print(chunk: Sequence[object]) -> bytes | None:
-    try:
-        return hashlib.blake2b(orjson.dumps(chunk, option=PLAIN_ONLY), digest_size=16).digest()
-    except TypeError:  # Not plain JSON: the canonical form decides.
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +131,15 @@ def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object
         is_continued = common == len(known) or (is_dialog and common * 2 >= len(known))
         if common and is_continued and (best is None or common > best[0]):
             best = common, row.id
-    return best[1] if best is not None else _find_by_record(ledger, frozenset(digests), raws)
+    return best[1] if best is not None else find_by_record(ledger, frozenset(digests), raws)
 
 
-def _find_by_record(ledger: Ledger, digests: Collection[str], raws: Sequence[object]) -> str | None:
+def find_by_record(ledger: Ledger, digests: Collection[str], raws: Sequence[object]) -> str | None:
     """Return the session that one of our records among the messages belongs to."""
     marked = {name for raw in raws for name in find_marks(write_json(raw))}
     for row in ledger.list_sessions(limit=SESSIONS_MAX) if marked else ():
+        if find_owner(row.id):
+            continue  # A tenant's session is found by its gateway alone.
         for edit in (stored.edit for stored in ledger.read_edits(row.id, active_only=False)):
             is_named = edit.fold is not None and edit.fold.handle in marked
             # The handle alone proves nothing: anybody may quote one.

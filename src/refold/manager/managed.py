@@ -1,7 +1,9 @@
 """One session as an object, for integrations.
 
 ``manager.session("s1")`` prepares contexts, stores the model's answers, and offers undo, recall and the context tools.
-The id may be a function, which is called at every use: a framework knows its thread only when it runs.
+The name may be a function, which is called at every use: a framework knows its thread only when it runs. A history that
+does not continue the named session belongs to a child of it, and one without a name to the session that it continues
+(see ``identity``).
 """
 
 from __future__ import annotations
@@ -18,19 +20,20 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from refold.errors import ConfigError, ContextOverflow
-from refold.formats import MessageSource, ModelReply
-from refold.formats.intake import read_reply
+from refold.formats import Intake, MessageSource, ModelReply, read_intake
+from refold.formats.intake import read_reply, read_system
 from refold.ledger.codec import load_json
 from refold.llm.errors import classify
 from refold.manager.compress import CompactResult
 from refold.manager.flow import run_blocking
-from refold.manager.session import read_window
+from refold.manager.session_state import SessionState
 from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
 from refold.manager.usage import read_usage
@@ -46,6 +49,8 @@ Options = ParamSpec("Options")
 ReadAnswer = Callable[[Any], Any]
 # A late answer is searched for among this many of the newest messages.
 LATE_MAX = 50
+# The session that was used last in this thread or task: the manager's families, the name, and the id that was found.
+_CURRENT: ContextVar[tuple[object, str, str] | None] = ContextVar("refold_session", default=None)
 
 
 def _in_thread(
@@ -65,31 +70,78 @@ class ManagedSession:
     """A session of a manager. Every method is safe to call from any thread; those named ``_async`` never block."""
 
     def __init__(
-        self, manager: ContextCompressionManager, session_id: str | Callable[[], str], defaults: Mapping[str, Any]
+        self,
+        manager: ContextCompressionManager,
+        session_id: str | Callable[[], str],
+        defaults: Mapping[str, Any],
+        *,
+        is_found: bool = False,
     ) -> None:
         self.manager = manager
         self._defaults = defaults  # Model, window, reserve, format and codec of a request that has none.
-        self._find_id = session_id if callable(session_id) else lambda: session_id
+        self._find_name = session_id if callable(session_id) else lambda: session_id
+        self._is_found = is_found  # The name is the id: a history of this session was looked up already.
 
     def __repr__(self) -> str:
-        return f"ManagedSession({self.id!r})"
+        return f"ManagedSession({self._find_name()!r})"
 
     @property
     def id(self) -> str:
-        """The session's id now."""
-        return self._find_id()
+        """The session's id now: that of the last history in this thread or task, else the name."""
+        name, current = self._find_name(), _CURRENT.get()
+        if current is not None and current[:2] == (self.manager.families, name) and not self._is_found:
+            return current[2]
+        if not (found := name or self.manager.families.only):
+            raise ConfigError("name the session: pass session=…, or run the agent with one of the framework's")
+        return found
+
+    @property
+    def root(self) -> ManagedSession:
+        """The named session itself, whichever child of it was used last."""
+        return ManagedSession(self.manager, self._find_name(), self._defaults, is_found=True)
+
+    def using(self, **defaults: Any) -> ManagedSession:
+        """Return the same session with other defaults for each call, such as its format."""
+        return ManagedSession(self.manager, self._find_name, {**self._defaults, **defaults}, is_found=self._is_found)
+
+    def find(self, messages: Any, system: Any = "") -> ManagedSession:
+        """Return the session that a history belongs to: the named one, a child of it, or one found by content."""
+        return self._adopt(self._look_up(messages, system))[0]
+
+    async def find_async(self, messages: Any, system: Any = "") -> ManagedSession:
+        """The same as ``find``, for callers with an event loop."""
+        return self._adopt(await asyncio.to_thread(self._look_up, messages, system))[0]
+
+    def _look_up(self, messages: Any, system: Any, codec: Any = None) -> tuple[str, Any]:
+        """Return the id of a history's session, empty for this one, and its messages as they were read."""
+        if messages is None or self._is_found:
+            return "", messages
+        intake, name = read_intake(messages, codec or self._defaults["codec"]), self._find_name()
+        asked = read_system(system or intake.system)
+        wire = self._defaults["format"]
+        return self.manager.families.find(name, intake.raws or (), asked, wire), intake
+
+    def _adopt(self, found: tuple[str, Any]) -> tuple[ManagedSession, Any]:
+        """Make a session that was looked up the current one."""
+        session_id, intake = found
+        if not session_id:
+            return self, intake
+        _CURRENT.set((self.manager.families, self._find_name(), session_id))
+        return ManagedSession(self.manager, session_id, self._defaults, is_found=True), intake
 
     def prepare(
         self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
     ) -> PreparedContext:
         """Return a context that fits; ``options`` are those of ``manager.prepare_context``."""
-        return self.manager.prepare_context_sync(self.id, messages, system, **self._complete(messages, options))
+        found, intake = self._adopt(self._look_up(messages, system, options.get("codec")))
+        return self.manager.prepare_context_sync(found.id, intake, system, **found._complete(intake, options))
 
     async def prepare_async(
         self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
     ) -> PreparedContext:
         """The same as ``prepare``, for callers with an event loop."""
-        return await self.manager.prepare_context(self.id, messages, system, **self._complete(messages, options))
+        found, intake = self._adopt(await asyncio.to_thread(self._look_up, messages, system, options.get("codec")))
+        return await self.manager.prepare_context(found.id, intake, system, **found._complete(intake, options))
 
     def call(
         self,
@@ -147,19 +199,21 @@ class ManagedSession:
         ``reply`` is asked about every piece; its last answer that is not None is committed when the stream ends. With
         ``gather``, which makes the whole answer of all pieces, it is asked about that alone.
         """
-        asked, read = {**options, "messages": _keep(messages), "system": system}, _Pieces(reply, gather)
-        for is_last in (False, True):
-            prepared = self.prepare(**asked)
-            try:
-                for piece in send(prepared):
-                    read.add(piece)
-                    yield piece
-                break
-            except Exception as error:
-                if read.has_begun or is_last or not self.refuse(error):
-                    raise
-        if (whole := read.finish()) is not None:
-            self.commit(whole)
+        found, intake = self._adopt(self._look_up(messages, system, options.get("codec")))
+        asked, read = {**options, "messages": _keep(intake), "system": system}, _Pieces(reply, gather)
+        with self.manager.families.busy(found.id):
+            for is_last in (False, True):
+                prepared = found.prepare(**asked)
+                try:
+                    for piece in send(prepared):
+                        read.add(piece)
+                        yield piece
+                    break
+                except Exception as error:
+                    if read.has_begun or is_last or not found.refuse(error):
+                        raise
+            if (whole := read.finish()) is not None:
+                found.commit(whole)
 
     async def stream_async(
         self,
@@ -172,20 +226,22 @@ class ManagedSession:
         **options: Any,
     ) -> AsyncIterator[Answer]:
         """The same as ``stream``, for callers with an event loop."""
-        asked, read = {**options, "messages": _keep(messages), "system": system}, _Pieces(reply, gather)
-        for is_last in (False, True):
-            prepared = await self.prepare_async(**asked)
-            try:
-                opened = send(prepared)
-                async for piece in await opened if isinstance(opened, Awaitable) else opened:
-                    read.add(piece)
-                    yield piece
-                break
-            except Exception as error:
-                if read.has_begun or is_last or not await self.refuse_async(error):
-                    raise
-        if (whole := read.finish()) is not None:
-            await self.commit_async(whole)
+        found, intake = self._adopt(await asyncio.to_thread(self._look_up, messages, system, options.get("codec")))
+        asked, read = {**options, "messages": _keep(intake), "system": system}, _Pieces(reply, gather)
+        with self.manager.families.busy(found.id):
+            for is_last in (False, True):
+                prepared = await found.prepare_async(**asked)
+                try:
+                    opened = send(prepared)
+                    async for piece in await opened if isinstance(opened, Awaitable) else opened:
+                        read.add(piece)
+                        yield piece
+                    break
+                except Exception as error:
+                    if read.has_begun or is_last or not await found.refuse_async(error):
+                        raise
+            if (whole := read.finish()) is not None:
+                await found.commit_async(whole)
 
     def refuse(self, error: BaseException) -> bool:
         """Lower the session's window if a provider refused the last context as too long; return whether it did."""
@@ -278,7 +334,7 @@ class ManagedSession:
         kind is the name of an integration. The session's id is looked up when a tool runs.
         """
         # Tools belong to a higher layer: this one knows them by name only, and loads them on demand.
-        listed = import_module("refold.agent.context_tools").ContextTools(self.manager, self._find_id).list_shared()
+        listed = import_module("refold.agent.context_tools").ContextTools(self.manager, lambda: self.id).list_shared()
         if kind == "functions":
             return [tool.call for tool in listed]
         if kind == "tools":
@@ -361,12 +417,13 @@ class ManagedSession:
 
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call completed by the session's defaults and by the learned window."""
+        body = messages.body if isinstance(messages, Intake) else messages
         chosen = {**self._defaults, **{name: one for name, one in options.items() if one is not None and one != []}}
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
             # A smaller window that the provider stated overrides the caller's.
-            named = chosen["model"] or (messages.get("model") if isinstance(messages, Mapping) else None) or row.model
-            window, reserve = read_window(row.settings, str(named))
+            named = chosen["model"] or (body.get("model") if isinstance(body, Mapping) else None) or row.model
+            window, reserve = SessionState.read(row.settings).find_window(str(named))
             if window is not None and window < chosen["window"]:
                 # A reserve for a larger window may not fit into this one.
                 given = [one for one in (chosen["reserve"], reserve) if one is not None]
@@ -403,7 +460,7 @@ class _Pieces:
 
 def _keep(messages: Any) -> Any:
     """Return messages that can be read twice."""
-    is_readable = messages is None or isinstance(messages, Sequence | Mapping)
+    is_readable = messages is None or isinstance(messages, Sequence | Mapping | Intake)
     return messages if is_readable else list(messages)
 
 

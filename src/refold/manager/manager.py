@@ -8,25 +8,26 @@ public method is safe to call from any thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.config.load import check_record
 from refold.conversation import because
 from refold.conversation.message import frozen
 from refold.conversation.reason import Language, Reason, detect_language
-from refold.conversation.view import Edit, Item
+from refold.conversation.view import Item
 from refold.errors import ConfigError, ContextOverflow
 from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import LedgerPlace, choose_ledger
-from refold.ledger.records import SWITCH, Event, Extension, Finding
+from refold.ledger.records import SWITCH, ContextSummary, Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
-from refold.ledger.sql.ledger import Ledger
+from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in, truncate
@@ -34,16 +35,18 @@ from refold.manager.background import Background, PageQueue
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import run_flow, run_flow_async
-from refold.manager.history import digest_raw, find_continued
+from refold.manager.history import find_continued
+from refold.manager.identity import Families
 from refold.manager.managed import ManagedSession
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.session import read_pinned, read_window
+from refold.manager.session import digest_raw
+from refold.manager.session_state import SessionState
 from refold.manager.state import SessionStates
-from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, gather_statistics
+from refold.manager.status import SessionStatus, Statistics, describe_session, find_session_language, sum_up_events
 from refold.manager.store import Keeper
 from refold.manager.undo import Forgotten, Switched
-from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync, PageWriting
+from refold.memory import CompressionFolder, Entry, MarkdownSync, PageWriting
 from refold.prepared import PreparedContext, hand_over
 from refold.reading.state import State
 from refold.recall.facts import KnownFact
@@ -85,13 +88,13 @@ class ContextCompressionManager:
         llm: object = None,
         ledger: Ledger | str | None = None,
         is_observation: Callable[[Any], bool] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
         self._llm = llm
         self.config = memory_notes.apply_folder(config or CompressionConfig(), self.compression_folder)
         self.token_counter = TokenCounter()
-        self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
         self.pages: PageWriting = "now"
         self._page_queue = PageQueue(self.md_sync, lambda session_id, why: self._keeper.complain(session_id, [why]))
@@ -108,9 +111,18 @@ class ContextCompressionManager:
             summariser=Summariser(self.config, llm),
             find_compressor=lambda: self.compressor,
             is_observation=is_observation,
+            clock=clock,
         )
         self._background = Background(self._keeper, self._remember)
+        self.families = Families(self._keeper)
         self._states = SessionStates()
+
+    @cached_property
+    def compressor(self) -> Any:
+        """Writes the summaries of preset ``archive``; another one may take its place."""
+        from refold import ContextCompressor  # A class of the designs, which import this module.
+
+        return ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
 
     @property
     def ledger(self) -> Ledger:
@@ -141,6 +153,7 @@ class ContextCompressionManager:
         beside = Beside(system_prompt, tools, model, format)
         request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
         prepared = await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
+        assert prepared is not None, "a whole history follows nothing"
         return hand_over(prepared, intake, tools=tools)
 
     def prepare_context_sync(
@@ -162,10 +175,11 @@ class ContextCompressionManager:
         beside = Beside(system_prompt, tools, model, format)
         request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
         prepared = run_flow(prepare.prepare_flow(self._keeper, request, self._background))
+        assert prepared is not None, "a whole history follows nothing"
         return hand_over(prepared, intake, tools=tools)
 
-    async def prepare(self, request: Request) -> PreparedContext:
-        """The same as ``prepare_context``, for a request whose messages may have been hashed already."""
+    async def prepare(self, request: Request) -> PreparedContext | None:
+        """The same as ``prepare_context``; None if a request's new messages do not follow the session's last one."""
         return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
 
     def append(
@@ -178,13 +192,14 @@ class ContextCompressionManager:
     ) -> int:
         """Add messages at the end of a session, durably; return how many it has now."""
         request = Request(check_session(session_id), read_intake(new_messages, codec).raws, format=format)
-        with self._keeper.held(session_id) as slot:
-            return len(run_flow(append_new(self._keeper, slot, request)).ids)
+        with self._keeper.held(session_id) as session:
+            return len(run_flow(append_new(self._keeper, session, request)).ids)
 
     def store(self, request: Request) -> int:
         """Store a whole history without preparing it, durably; return how many messages the session has now."""
-        with self._keeper.held(check_session(request.session_id)) as slot:
-            return len(run_flow(take_in(self._keeper, slot, request))[0].ids)
+        with self._keeper.held(check_session(request.session_id)) as session:
+            run_flow(take_in(self._keeper, session, request))
+            return len(session.ids)
 
     def truncate(self, session_id: str, length: int) -> int:
         """Keep the first ``length`` messages of a session; return how many were removed. Recall still finds them."""
@@ -202,7 +217,7 @@ class ContextCompressionManager:
     ) -> ManagedSession:
         """Return one session as an object; the arguments are defaults for each of its calls.
 
-        The id may be a function, which is called at every use.
+        The id may be a function, which is called at every use. Where it is empty, the history decides.
         """
         defaults = {"model": model, "window": window, "reserve": reserve, "format": format, "codec": codec}
         return ManagedSession(self, session_id, defaults)
@@ -292,7 +307,7 @@ class ContextCompressionManager:
 
     def find_window(self, session_id: str, model: str) -> int | None:
         """Return the window that a model has in this session; None if none was set."""
-        return read_window(self._keeper.need_row(check_session(session_id)).settings, model)[0]
+        return SessionState.read(self._keeper.need_row(check_session(session_id)).settings).find_window(model)[0]
 
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Allow edits of the message behind a handle again."""
@@ -319,7 +334,7 @@ class ContextCompressionManager:
 
     def statistics(self, session_id: str | None = None) -> Statistics:
         """Return statistics of compressions, for one session or all of them."""
-        return gather_statistics(self.ledger, session_id)
+        return sum_up_events(read_all_events(self.ledger, session_id))
 
     def figures(self, session_id: str) -> usage.SessionFigures:
         """Return the size and cost of a session's requests, with and without compression."""
@@ -335,7 +350,7 @@ class ContextCompressionManager:
     def pinned(self, session_id: str) -> tuple[str, ...]:
         """Return the ids of the pinned messages."""
         row = self._keeper.need_row(check_session(session_id))
-        return tuple(sorted(read_pinned(row.settings)))
+        return tuple(sorted(SessionState.read(row.settings).pinned))
 
     def export_session(self, session_id: str) -> dict[str, object]:
         """Return all of a session as one JSON value, as it was at one moment."""
@@ -375,13 +390,19 @@ class ContextCompressionManager:
         return self._keeper.recall.open()
 
     def recall(
-        self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
+        self,
+        session_id: str | None,
+        query: str,
+        limit: int | None = None,
+        *,
+        tokens_max: int | None = None,
+        only: bool = False,
     ) -> list[Recalled]:
-        """Return the passages of a session about a query, best first, within 1,500 tokens or ``tokens_max``.
+        """Return the passages of a session and its family about a query, best first, within 1,500 tokens.
 
-        None searches all sessions of the workspace.
+        ``only`` leaves the family out. None searches all sessions of the workspace.
         """
-        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
+        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max, only=only)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
         """Return the current facts; with ``with_history`` also those that a later fact replaced."""
@@ -397,9 +418,9 @@ class ContextCompressionManager:
         return originals.expand(handle, offset, EXPAND_CHARS_MAX if limit is None else limit)
 
     def summaries(self, session_id: str, limit: int | None = None) -> list[ContextSummary]:
-        """Return the summaries in force, oldest first, or the newest ``limit`` of them."""
-        found = memory_notes.list_session_summaries(self._keeper, check_session(session_id))
-        return found if limit is None else found[max(0, len(found) - max(0, limit)) :]
+        """Return the history of summaries, the newest first; each says what it covers and whether it is in force."""
+        found = self.ledger.read_summaries(check_session(session_id))
+        return found if limit is None else found[: max(0, limit)]
 
     def forget(self, session_id: str, handle: str | None = None) -> Forgotten:
         """Erase the messages behind a handle, or the whole session, from ledger, files and pages. There is no undo."""
@@ -505,10 +526,10 @@ class ContextCompressionManager:
         try:
             await self.md_sync.append_to_daily_log(archived.date, section)
         finally:  # The summaries are written even if the page is not.
-            await asyncio.to_thread(self._write_summaries, session_id, archived.folds)
+            await asyncio.to_thread(self._write_summaries, session_id)
         await asyncio.to_thread(self.compression_folder.write_config, memory_notes.list_settings(self.config))
 
-    def _write_summaries(self, session_id: str, folds: Sequence[Edit] | None = None) -> None:
+    def _write_summaries(self, session_id: str) -> None:
         """Write a session's summaries; a gateway only keeps the file of another program true."""
         if self.pages == "now" or self.compression_folder.has_summaries:
-            memory_notes.write_summaries(self._keeper, self.compression_folder, session_id, folds)
+            memory_notes.write_summaries(self._keeper, self.compression_folder, session_id)

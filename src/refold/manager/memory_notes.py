@@ -9,27 +9,30 @@ session sees notes of its own tenant only; pages, which name no tenant, are for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 
 from refold.config import CompressionConfig
+from refold.config.layers import Layer
 from refold.config.load import may_inject_pages
 from refold.conversation import because
 from refold.conversation.message import is_user_turn
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import RECALL, Edit, Fact, Item
-from refold.errors import ConfigError, LedgerError
+from refold.errors import LedgerError
 from refold.ledger.records import Event, SessionRow
 from refold.ledger.sql.ledger import list_all_sessions
 from refold.llm.redact import redact_text
 from refold.manager.session import OpenSession
-from refold.manager.store import Keeper, Slot
+from refold.manager.session_state import SessionState
+from refold.manager.store import Keeper
 from refold.memory import (
+    FOLDER_PLACE,
+    HISTORY_MAX,
     SETTINGS,
     CompressionFolder,
-    ContextSummary,
     Entry,
     MarkdownSync,
     quiet_line,
@@ -38,9 +41,8 @@ from refold.memory import (
 )
 from refold.recall.facts import find_said, resolve_facts
 from refold.recall.words import find_words, query_words
-from refold.stages.extract.layout import CLOSES, OPENS, neutralise
+from refold.stages.record.frame import CLOSES, OPENS, neutralise
 
-MEMORY = "memory"  # The setting that says what was carried into a session, and from where.
 SESSIONS_MAX = 50
 FACTS_MAX = 2_000
 MESSAGES_MAX = 600
@@ -78,13 +80,13 @@ class CarriedNote:
 
 def is_memory_due(session: OpenSession) -> bool:
     """Return whether notes may be added to this session now: no part of it was sent yet. Settings are not checked."""
-    if MEMORY in session.row.settings or not session.ids:
+    if session.state.memory is not None or not session.ids:
         return False
     return session.ids[0] in session.unsent and not session.row.compression_count
 
 
-def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: int) -> OpenSession:
-    """Add notes to a new session, as far as there is room; return the changed session. This is decided once."""
+def add_memory(keeper: Keeper, session: OpenSession, tokens_free: int) -> None:
+    """Add notes to a new session, as far as there is room. This is decided once."""
     item = next((one for one in session.items if _takes_notes(one)), None)
     part = next((at for at, one in enumerate(item.parts) if one.kind == "text" and one.text.strip()), 0) if item else 0
     chosen: tuple[CarriedNote, ...] = ()
@@ -96,8 +98,8 @@ def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: in
         notes = rank_notes(_gather(keeper, session.id), asked)
         chosen, text = choose_notes(notes, language, tokens_max, session.counter.count_text)
     if item is None or not chosen:
-        keeper.update_settings(session, {MEMORY: {"sources": []}})
-        return session
+        keeper.update_settings(session, memory={"sources": []})
+        return
     edit = Edit(
         kind="replace",
         stage=RECALL,
@@ -111,41 +113,29 @@ def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: in
     is_kept = edit.tokens_after <= KEPT_SHARE * keeper.find_budget(session.row, session.counter).hard
     carried = {"sources": sorted({one.source for one in chosen}), "edit": edit.id, "notes": len(chosen)}
     # The sources are stored first: notes of unknown source could not be forgotten.
-    keeper.update_settings(session, {MEMORY: carried | ({"message": item.message.id} if is_kept else {})})
+    keeper.update_settings(session, memory=carried | ({"message": item.message.id} if is_kept else {}))
     now = keeper.clock()
     event = Event("recalled", now, {"reason": edit.reason.to_json(), "edit": edit.id, "notes": len(chosen)})
     keeper.ledger.append(session.id, (), (), version=session.path_version, now=now, arrival=(edit,), events=(event,))
-    slot.session = None
-    return keeper.open_stored(slot, session.id)
-
-
-def read_remembered(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the id of the message that stays in view because notes are below it."""
-    stored = settings.get(MEMORY)
-    kept = stored.get("message") if isinstance(stored, Mapping) else None
-    return frozenset({kept}) if isinstance(kept, str) else frozenset()
+    session.drop()
+    keeper.open(session)
 
 
 def forget_carried(keeper: Keeper, session_id: str) -> int:
     """Erase the notes that other sessions took from a session; return from how many they were erased."""
     named = {session_id, *(write_heading(session_id, language) for language in ("en", "zh"))}
     erased = 0
-    for row in [row for row in list_all_sessions(keeper.ledger) if not named.isdisjoint(_list_sources(row))]:
-        carried = row.settings[MEMORY]
-        edit = carried.get("edit") if isinstance(carried, Mapping) else None
-        with keeper.held(row.id) as slot:
+    for row in list_all_sessions(keeper.ledger):
+        state = SessionState.read(row.settings)
+        if named.isdisjoint(state.note_sources):
+            continue
+        edit = (state.memory or {}).get("edit")
+        with keeper.held(row.id) as session:
             if isinstance(edit, str):
                 erased += keeper.ledger.erase_edits(row.id, [edit], keeper.clock())
-            keeper.ledger.update_session(row.id, {"settings": {MEMORY: {"sources": []}}}, keeper.clock())
-            slot.session = None
+            keeper.ledger.update_session(row.id, {"settings": {"memory": {"sources": []}}}, keeper.clock())
+            session.drop()
     return erased
-
-
-def _list_sources(row: SessionRow) -> Iterator[str]:
-    """Yield where the notes of a session come from."""
-    carried = row.settings.get(MEMORY)
-    sources = carried.get("sources") if isinstance(carried, Mapping) else None
-    return (one for one in sources if isinstance(one, str)) if isinstance(sources, list) else iter(())
 
 
 def rank_notes(notes: Iterable[CarriedNote], asked: str) -> list[CarriedNote]:
@@ -263,35 +253,23 @@ def _name(session_id: str) -> str:
 
 def write_section(config: CompressionConfig, entry: Entry) -> str:
     """Return a section of the page of the day."""
-    masked = replace(
-        entry, summary=_mask(config, entry.summary), key_facts=[_mask(config, fact) for fact in entry.key_facts]
-    )
-    return write_entry(masked)
+    mask = redact_text if config.redact else str
+    return write_entry(replace(entry, summary=mask(entry.summary), key_facts=[*map(mask, entry.key_facts)]))
 
 
-def write_summaries(
-    keeper: Keeper, folder: CompressionFolder, session_id: str, folds: Sequence[Edit] | None = None
-) -> None:
-    """Write the summaries in force to their file; pass ``folds`` if the folds in force are already loaded."""
+def write_summaries(keeper: Keeper, folder: CompressionFolder, session_id: str) -> None:
+    """Write the newest summaries of a session to their file."""
     if not folder.folder.is_dir() and not keeper.ledger.read_session(session_id):
         return
     try:
-        listed = list_session_summaries(keeper, session_id, folds)
+        listed = keeper.ledger.read_summaries(session_id, HISTORY_MAX)
+        mask = redact_text if keeper.config.redact else str
         masked = [
-            replace(
-                one,
-                content=_mask(keeper.config, one.content),
-                key_points=tuple(_mask(keeper.config, point) for point in one.key_points),
-            )
-            for one in listed
+            replace(one, content=mask(one.content), key_points=tuple(map(mask, one.key_points))) for one in listed
         ]
         folder.write_summaries(session_id, masked)
     except (LedgerError, OSError) as error:
         keeper.warn(session_id, f"summaries.json was not written: {error}")
-
-
-def _mask(config: CompressionConfig, text: str) -> str:
-    return redact_text(text) if config.redact else text
 
 
 def list_settings(config: CompressionConfig) -> dict[str, object]:
@@ -300,43 +278,6 @@ def list_settings(config: CompressionConfig) -> dict[str, object]:
 
 
 def apply_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:
-    """Apply a person's changes of ``config.json``, except for settings that the caller set."""
-    changed = {
-        name: value
-        for name, value in folder.read_config().items()
-        if (source := config.source(name)) is None or source.layer in ("preset", "user", "project")
-    }
-    try:
-        return config.replace(**changed) if changed else config
-    except ConfigError as error:
-        raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
-
-
-def list_session_summaries(
-    keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
-) -> list[ContextSummary]:
-    """Return the summaries in force; pass ``folds`` if they are loaded, since reading all old ones takes seconds."""
-    if folds is None:
-        return _list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
-    batches = enumerate(keeper.ledger.read_batches(session_id), start=1)
-    # In the order they were made, which differs from the order of their times if a clock was set back.
-    made = {edit: (number, batch.created_at) for number, batch in batches for edit in batch.edits}
-    listed = sorted((*made.get(edit.id, (0, 0.0)), at) for at, edit in enumerate(folds))
-    return _list_summaries([(folds[at], time) for _, time, at in listed])
-
-
-def _list_summaries(edits: Iterable[tuple[Edit, float]]) -> list[ContextSummary]:
-    """Return the summaries in force, oldest first; one that a newer fold includes is not listed."""
-    edits = list(edits)
-    replaced = {origin for edit, _ in edits for origin in edit.made_from}
-    return [
-        ContextSummary(
-            timestamp=int(made_at * 1000),
-            turn_range=edit.fold.turn_range,
-            content=edit.fold.summary,
-            key_points=edit.fold.key_points,
-            id=edit.id,
-        )
-        for edit, made_at in edits
-        if edit.fold is not None and edit.id not in replaced
-    ]
+    """Apply a person's changes of ``config.json``, over the project's file and under the environment."""
+    changed = folder.read_config()
+    return config.with_layer(Layer("project", changed, FOLDER_PLACE)) if changed else config

@@ -15,38 +15,29 @@ import orjson
 from refold.budget import Budget, Counts, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
-from refold.conversation.message import frozen, is_notice, read_as_result
-from refold.conversation.reason import NO_REASON, Reason, read_reason
+from refold.conversation.message import frozen, read_as_result
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item, View
 from refold.formats import place_messages
 from refold.ladder.plan import Outcome, check_fit, count_head, measure_foldable, order_stages
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
-from refold.ledger.records import SWITCH, Extension
-from refold.manager.append import Request, extend_open, store_extensions, take_in
+from refold.ledger.records import Extension
+from refold.manager.append import Request, check_messages, extend_open, store_extensions, take_in
 from refold.manager.background import Background
 from refold.manager.batch import BatchRequest, BatchResult
 from refold.manager.compress import finish, run_batch
-from refold.manager.flow import Flow, Rounds, find_brake
-from refold.manager.memory_notes import add_memory, is_memory_due, read_remembered
+from refold.manager.flow import Flow, Rounds
+from refold.manager.memory_notes import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
-from refold.manager.session import FORCED, FORGOTTEN, PINNED, OpenSession, Reported, is_refused, read_pinned
-from refold.manager.store import Keeper, Sent, Slot
+from refold.manager.session import OpenSession, Sent
+from refold.manager.store import Keeper
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.originals import expand_handle
 from refold.recall.upkeep import READ_MAX, READ_MIN, READ_SHARE
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
-
-
-@frozen
-class Judged:
-    """The decision for a session before a request. ``fixed`` are the tokens of the system prompt and the tools."""
-
-    decision: Decision
-    budget: Budget
-    fixed: int
 
 
 @frozen
@@ -60,7 +51,10 @@ class Weighed:
 
 @frozen
 class PreparedView:
-    """A prepared context by its items, for writing them into a client's bytes; ``messages`` counts the originals."""
+    """A prepared context by its items, for writing them into a client's bytes; ``messages`` counts the originals.
+
+    There are no items if messages were forgotten, which must not come back from a client that still has them.
+    """
 
     tokens: int
     tokens_before: int
@@ -68,7 +62,16 @@ class PreparedView:
     edits: int
     items: Sequence[Item] = field(default=(), repr=False)
     reason: Reason = NO_REASON
-    has_forgotten: bool = False
+
+    @classmethod
+    def of(cls, prepared: PreparedContext) -> PreparedView:
+        """Return the figures of a prepared context, with the reason of a compression that was just made."""
+        report = prepared.report
+        assert report is not None, "a manager reports what it did"
+        reason = report.reason if report.stages else NO_REASON
+        sizes = prepared.total_tokens, prepared.original_tokens, report.messages_before, len(prepared.edits)
+        # The session's own list, which grows with the next request.
+        return cls(*sizes, prepared.items[: report.messages_after], reason)
 
 
 @frozen
@@ -79,67 +82,69 @@ class PreparedNow:
     view: PreparedView | None
 
 
-def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext]:
+def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext | None]:
+    """Append what is new, decide, compress if needed, hand back; None if the messages do not follow the session's."""
     waited_in_vain = False
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        slot = yield from keeper.hold(request.session_id)
+        session = yield from keeper.hold(request.session_id)
         try:
-            prepared = _prepare_in_memory(keeper, slot, request)
-            if prepared is None:
-                session, taken = yield from take_in(keeper, slot, request)
-                held = HeldRequest(keeper, slot, session, taken.add_kept(session.row.settings))
-                prepared = yield from held.prepare(background, asks_no_model=waited_in_vain)
+            taken = yield from _append(keeper, session, request)
+            if taken is None:
+                return None
+            held = HeldRequest(keeper, session, taken)
+            prepared = yield from held.prepare(background, asks_no_model=waited_in_vain)
             if prepared is not None:
                 return prepared
+            request = taken if request.follows is not None else request
+            seconds = 0.0 if session.state.is_refused else keeper.config.compact_timeout_s
         finally:
-            keeper.let_go(slot)
+            keeper.let_go(session)
         # Another process changed the path; or it does not fit, and a fold in the background needs the session to
         # commit: wait for that one, within limits.
-        seconds = 0.0 if is_refused(session.row.settings) else keeper.config.compact_timeout_s
         is_done = yield from background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
 
 
-def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> PreparedContext | None:
-    """Prepare a request that only appends to a session in memory, and store it; None if it needs anything else."""
-    extension = extend_open(keeper, slot, request)
-    session = slot.session
-    if extension is None or session is None:
+def _append(keeper: Keeper, session: OpenSession, request: Request) -> Flow[Request | None]:
+    """Store what is new, in memory first if the session is there; None if the messages do not follow its last one."""
+    if request.messages and request.digests is None:
+        request = replace(request, digests=session.prints.digest_all(check_messages(request.messages)))
+    if session.is_shared and (row := keeper.ledger.read_session(session.id)) is not None:
+        session.is_shared = not session.is_as_stored(row)
+        keeper.open(session, row)
+    extension = extend_open(keeper, session, request)
+    if extension is not None:
+        session.is_loaded = False  # Nothing is shown before it is stored.
+        rows = store_extensions(keeper, (extension,), may_wait=True)
+        if rows and rows[0] is not None:
+            session.is_loaded, session.row, session.ahead = True, rows[0], 0
+            return request if request.follows is None else replace(request, messages=None, follows=None, digests=None)
+        session.may_be_reused = session.is_shared = True
+    if request.follows is not None:
         return None
-    slot.session = None  # Nothing is shown before it is stored: the session returns to the slot afterwards.
-    rows = store_extensions(keeper, (extension,), may_wait=True)
-    if not rows or rows[0] is None:
-        slot.stale = session
-        return None
-    slot.session, session.row, session.is_ahead = session, rows[0], False
-    held = HeldRequest(keeper, slot, session, request)
-    judged = held.judge()
-    note = held.find_quiet_note(judged)
-    return None if note is None else held.hand_back(judged, None, note)
+    taken = yield from take_in(keeper, session, request)
+    return taken.add_kept(session.state.kept)
 
 
 def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
     """Prepare a request in memory without ever waiting; None, with nothing changed, if that is not possible."""
-    slot = keeper.hold_now(request.session_id)
-    if slot is None:
+    session = keeper.hold_now(request.session_id)
+    if session is None:
         return None
     try:
-        extension = extend_open(keeper, slot, request)
-        session = slot.session
-        if extension is None or session is None:
+        extension = extend_open(keeper, session, request)
+        if extension is None:
             return None
-        held = HeldRequest(keeper, slot, session, request)
-        judged = held.judge()
-        if held.find_quiet_note(judged) is None:
+        held = HeldRequest(keeper, session, request)
+        if held.find_quiet_note(held.decide()) is None:
             return PreparedNow(extension, None)
-        sizes = held.note_sent(judged), session.row.tokens + judged.fixed, len(session.ids), len(session.edits)
+        sizes = held.note_sent(), session.row.tokens + session.fixed_tokens, len(session.ids), len(session.edits)
         # The list of items keeps growing: read it before the next request.
-        is_forgotten = FORGOTTEN in session.row.settings
-        return PreparedNow(extension, PreparedView(*sizes, session.items, has_forgotten=is_forgotten))
+        return PreparedNow(extension, PreparedView(*sizes, () if session.state.stubs else session.items))
     finally:
-        keeper.let_go(slot)
+        keeper.let_go(session)
 
 
 def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
@@ -148,72 +153,74 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
     if rows is None:
         return None
     for row in rows:
-        slot = keeper.hold_now(row.id) if row is not None else None
-        if row is None or slot is None:
+        session = keeper.hold_now(row.id) if row is not None else None
+        if row is None or session is None:
             continue
         # Another process may have changed settings of the session, so take the stored row.
-        if slot.session is not None and slot.session.path_version == row.path_version:
-            slot.session.row, slot.session.is_ahead = row, False
-        keeper.let_go(slot)
+        if session.path_version == row.path_version:
+            session.row, session.ahead = row, 0
+        keeper.let_go(session)
     return [row is not None for row in rows]
 
 
 class HeldRequest:
     """One request with its locked session: decides, compresses if needed, and builds the result."""
 
-    def __init__(self, keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> None:
-        self._keeper = keeper
-        self._slot = slot
-        self._session = session
-        self._request = request
+    def __init__(self, keeper: Keeper, session: OpenSession, request: Request) -> None:
+        self._keeper, self._session, self._request = keeper, session, request
 
-    def judge(self) -> Judged:
-        """Decide whether the session is compressed before this request, and by which budget."""
+    def decide(self) -> Decision:
+        """Decide whether the session is compressed before this request, by the budget that is found for it."""
         keeper, session, request = self._keeper, self._session, self._request
-        fixed = count_fixed(self._slot, session, request)
-        budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
-        weighed = weigh(keeper, self._slot, session, budget)
-        return Judged(decide_batch(weighed.counts, weighed.budget, weighed.policy), budget, fixed)
+        count_fixed(session, request)
+        self._budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
+        weighed = weigh(keeper, session, self._budget)
+        return decide_batch(weighed.counts, weighed.budget, weighed.policy)
 
-    def find_quiet_note(self, judged: Judged) -> Reason | None:
+    def find_quiet_note(self, decision: Decision) -> Reason | None:
         """Return the report's note if there is nothing to do for this request; None if there is."""
-        keeper, session, decision = self._keeper, self._session, judged.decision
+        keeper, session = self._keeper, self._session
         if keeper.config.memory.inject and is_memory_due(session):
             return None
-        fits = session.item_tokens + judged.fixed <= judged.budget.hard
+        fits = session.item_tokens + session.fixed_tokens <= self._budget.hard
         # The beginning and the end of a wait (until a change pays) are logged.
-        is_logged = self._slot.reported == name_wait(decision.trigger.reason)
+        is_logged = self._session.reported == name_wait(decision.trigger.reason)
         if decision.acts or decision.is_held or not fits or not is_logged:
             return None
-        return find_quiet_note(keeper, session)
+        has_hidden = len(session.messages) < len(session.ids)
+        return find_quiet_note(keeper, session) if has_hidden else NO_REASON
 
     def prepare(self, background: Background, *, asks_no_model: bool) -> Flow[PreparedContext | None]:
         """Prepare the context; None if the request has to be taken in again, after a fold in the background if any."""
-        keeper, slot = self._keeper, self._slot
+        keeper, session = self._keeper, self._session
         made: BatchResult | None = None
-        rounds = Rounds(keeper, self._session.id)
+        rounds = Rounds(keeper, session.id)
         while True:
             rounds.begin()
-            session = self._session
-            judged = self.judge()
-            decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
+            decision = self.decide()
+            if made is None and (quiet := self.find_quiet_note(decision)) is not None:
+                return self.hand_back(decision, None, quiet)
+            fixed, hard = session.fixed_tokens, self._budget.hard
             if keeper.config.memory.inject and is_memory_due(session):
-                self._session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
+                add_memory(keeper, session, self._budget.soft - session.item_tokens - fixed)
                 continue
             if make_room(keeper, session, fixed, hard):
                 if not self._reload():
                     return None
                 continue
-            if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == name_view(keeper, session)):
+            is_idle = decision.trigger.strength != "hard" and session.idle == name_view(keeper, session)
+            if not decision.acts or is_idle:
                 break
             wish = BatchRequest(
                 decision.trigger,
                 session.row.model,
-                judged.budget,
+                self._budget,
                 fixed,
                 note=decision.note,
-                asks_no_model=asks_no_model or is_refused(session.row.settings),
+                asks_no_model=asks_no_model or session.state.is_refused,
                 unsent=frozenset(session.unsent),
+                system=self._request.system,
+                tools=self._request.tools,
             )
             may_wait = self._may_wait(decision)
             if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
@@ -226,23 +233,23 @@ class HeldRequest:
                 return None
             made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
-                made, slot.session, slot.stale = None, None, session
+                made, session.is_loaded = None, False
                 if not self._reload():
                     return None
             elif not wish.offloads_only or _has_freed(keeper, made):
                 break
         if made is not None and made.ending == "idle":
-            slot.idle = name_view(keeper, self._session)
+            session.idle = name_view(keeper, session)
         yield from finish(keeper, session, made, background.remember)
         self._tell_skipped(decision, made)
         is_compressed = made is not None and made.ending == "done"
         note = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
-        return self.hand_back(judged, made, note)
+        return self.hand_back(decision, made, note)
 
     def _reload(self) -> bool:
         """Read the session again; False if another process changed its path, which no longer fits this request."""
         ids = self._session.ids
-        self._session = self._keeper.open_stored(self._slot, self._session.id)
+        self._keeper.open(self._session)
         return self._request.messages is None or self._session.ids == ids
 
     def _may_wait(self, decision: Decision) -> bool:
@@ -252,7 +259,7 @@ class HeldRequest:
 
     def _tell_skipped(self, decision: Decision, made: BatchResult | None) -> None:
         """Report why a trigger led to nothing: log it once, notify listeners every time."""
-        keeper, slot, session = self._keeper, self._slot, self._session
+        keeper, session = self._keeper, self._session
         if made is not None and made.ending in ("held", "vetoed", "missed"):
             why = made.reason
         elif decision.is_held:
@@ -264,59 +271,57 @@ class HeldRequest:
         notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
         # Log the same reason only once; otherwise every call would write.
         key = f"{decision.trigger.strength} {why.code}"
-        keeper.tell(notice, is_logged=slot.reported != key)
-        slot.reported = key
+        keeper.tell(notice, is_logged=session.reported != key)
+        session.reported = key
 
     def _log_wait(self, reason: Reason) -> None:
         """Log that a change was postponed because it does not pay yet: once, until something else happens."""
         waits, name, tokens = name_wait(reason), self._session.id, self._session.item_tokens
-        if waits and self._slot.reported != waits:
+        if waits and self._session.reported != waits:
             notice = Notice("waited", name, reason, tokens, tokens, self._keeper.clock())
             self._keeper.ledger.add_event(name, make_event(notice))
-        self._slot.reported = waits
+        self._session.reported = waits
 
-    def note_sent(self, judged: Judged, outcome: Outcome | None = None) -> int:
+    def note_sent(self, outcome: Outcome | None = None) -> int:
         """Record the size of the next request for later reports and decisions; return its tokens."""
-        slot, session = self._slot, self._session
-        tokens = session.item_tokens + judged.fixed
-        if tokens > judged.budget.soft * READ_SHARE and self._keeper.folds:
+        session = self._session
+        tokens = session.item_tokens + session.fixed_tokens
+        # Where processes take turns, the one that folds reads what it needs.
+        if tokens > self._budget.soft * READ_SHARE and self._keeper.folds and not session.is_shared:
             self._read_ahead()
         if outcome is not None:
-            slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
+            session.carry = session.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
         else:
-            slot.carry = slot.carry.advance(tokens)
-        slot.prepared_at = self._keeper.clock()
-        slot.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
-        slot.unsent.clear()
+            session.carry = session.carry.advance(tokens)
+        session.prepared_at = self._keeper.clock()
+        session.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
+        session.unsent.clear()
         return tokens
 
     def _read_ahead(self) -> None:
         """Queue messages that the next fold will need for reading ahead, a few with each request."""
-        slot, session = self._slot, self._session
-        if slot.read_to > len(session.items):
-            slot.read_to = 0
-        if len(session.items) - slot.read_to < READ_MIN:
+        session = self._session
+        if session.read_to > len(session.items):
+            session.read_to = 0
+        if len(session.items) - session.read_to < READ_MIN:
             return
-        start, stop = slot.read_to, min(len(session.items), slot.read_to + READ_MAX)
+        start, stop = session.read_to, min(len(session.items), session.read_to + READ_MAX)
         # A result is read with its call.
         while start and session.items[start].role == "tool":
             start -= 1
         items = [item for item in session.items[start:stop] if not item.edits]
         messages = [message for item in items if (message := session.messages.get(item.message.id)) is not None]
         observed = session.lens.is_observation
-        said = [
-            read_as_result(one) if is_notice(one.role, one.parts) or (one.role == "user" and observed(one)) else one
-            for one in messages
-        ]
+        said = [read_as_result(one) if one.role == "user" and observed(one) else one for one in messages]
         if self._keeper.read_ahead.ask(session.id, said):
-            slot.read_to = stop
+            session.read_to = stop
 
-    def hand_back(self, judged: Judged, made: BatchResult | None, note: Reason) -> PreparedContext:
+    def hand_back(self, decision: Decision, made: BatchResult | None, note: Reason) -> PreparedContext:
         """Return the context; raise BudgetTooSmall if it does not fit."""
-        session, request, budget, fixed = self._session, self._request, judged.budget, judged.fixed
-        if session.item_tokens + fixed > budget.hard:
-            check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-        tokens = self.note_sent(judged, made.outcome if made is not None else None)
+        session, request, fixed = self._session, self._request, self._session.fixed_tokens
+        if session.item_tokens + fixed > self._budget.hard:
+            check_fit(View(tuple(session.items), (), (), session.lens, fixed), self._budget)
+        tokens = self.note_sent(made.outcome if made is not None else None)
         raws = session.raws(request.messages)
         return PreparedContext(
             messages=place_messages(session.row.wire, raws) if session.edits else raws,
@@ -326,13 +331,14 @@ class HeldRequest:
             system=request.system,
             tools=request.tools,
             edits=tuple(session.edits),
-            report=self._write_report(judged, made, tokens, note),
+            report=self._write_report(decision, made, tokens, note),
             originals=StoredOriginals(self._keeper, session.id),
             trace=session.trace(request.messages, request.origins),
+            items=() if session.state.stubs else session.items,
         )
 
-    def _write_report(self, judged: Judged, made: BatchResult | None, tokens: int, note: Reason) -> Report:
-        session, decision, budget = self._session, judged.decision, judged.budget
+    def _write_report(self, decision: Decision, made: BatchResult | None, tokens: int, note: Reason) -> Report:
+        session, budget = self._session, self._budget
         notes = [decision.note] if decision.note and not decision.acts else []
         if made is not None:
             notes += made.notes
@@ -355,18 +361,18 @@ class HeldRequest:
         )
 
 
-def weigh(keeper: Keeper, slot: Slot, session: OpenSession, budget: Budget) -> Weighed:
+def weigh(keeper: Keeper, session: OpenSession, budget: Budget) -> Weighed:
     """Return what decides whether a session is compressed before its next request, and what forecasts it."""
-    config, row, fixed = keeper.config, session.row, slot.fixed_tokens
+    config, row, state, fixed = keeper.config, session.row, session.state, session.fixed_tokens
+    reported = state.reported
     tokens = session.item_tokens + fixed
-    reported = Reported.read(row.settings)
-    brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
+    brake = session.find_brake(config.max_compaction_attempts, tokens, budget.hard)
     policy = DecisionPolicy(
         keeper.thresholds,
-        make_economics(keeper, slot, session),
+        make_economics(keeper, session),
         count_head(session.items, fixed),
-        config.is_auto and row.settings.get(SWITCH) is not False,
-        read_reason(row.settings.get(FORCED)),
+        keeper.is_auto and state.auto,
+        state.forced,
         NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
     )
     counts = session.count(tokens, reported.count_now(row.model, session.marker, tokens) if reported else None)
@@ -380,14 +386,14 @@ def weigh(keeper: Keeper, slot: Slot, session: OpenSession, budget: Budget) -> W
 
 def _view_items(session: OpenSession, fixed: int) -> View:
     """Return the view without the originals behind it: enough to see what a fold would take."""
-    pinned = read_pinned(session.row.settings) | read_remembered(session.row.settings) | session.undone
+    pinned = session.state.pinned | session.state.remembered | session.undone
     return View(tuple(session.items), (), (), session.lens, fixed, pinned)
 
 
 def name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
     """Return everything that a run of the ladder depends on: the same view gives the same result."""
-    row, pinned = session.row, session.row.settings.get(PINNED)
-    return session.path_version, row.edits_version, row.model, pinned, id(keeper.config)
+    row = session.row
+    return session.path_version, row.edits_version, row.model, session.state.pinned, id(keeper.config)
 
 
 def _offloads_first(keeper: Keeper) -> bool:
@@ -403,15 +409,15 @@ def _has_freed(keeper: Keeper, made: BatchResult) -> bool:
     return enough is not None and freed >= enough
 
 
-def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
+def count_fixed(session: OpenSession, request: Request) -> int:
     """Return the tokens of system prompt and tools, counted only when they change."""
     counter, form = session.counter, session.lens.format
     key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
-    if slot.fixed != key:
-        slot.system_tokens = counter.count_text(form.read_system(request.system or None))
-        slot.fixed_tokens = REPLY_TOKENS + slot.system_tokens + counter.count_tools(request.tools)
-        slot.fixed = key
-    return slot.fixed_tokens
+    if session.fixed != key:
+        session.system_tokens = counter.count_text(form.read_system(request.system or None))
+        session.fixed_tokens = REPLY_TOKENS + session.system_tokens + counter.count_tools(request.tools)
+        session.fixed = key
+    return session.fixed_tokens
 
 
 def _freeze(value: object) -> object:
@@ -423,13 +429,13 @@ def _freeze(value: object) -> object:
         return repr(value)
 
 
-def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economics | None:
+def make_economics(keeper: Keeper, session: OpenSession) -> Economics | None:
     """Return the inputs of the economic trigger; None if it is off, or the model's prices or cache are unknown."""
     config, info = keeper.config, model_info(session.row.model or None)
     if not (config.economic and info.is_known and info.prices and info.cache.is_active):
         return None
-    idle_s = max(0.0, keeper.clock() - slot.prepared_at) if slot.prepared_at else 0.0
-    economics = config.economics(Tariff.of_model(info), replace(slot.carry, idle_s=idle_s))
+    idle_s = max(0.0, keeper.clock() - session.prepared_at) if session.prepared_at else 0.0
+    economics = config.economics(Tariff.of_model(info), replace(session.carry, idle_s=idle_s))
     return replace(economics, expect_rereads=partial(expect_rereads, session.items, known=session.kinds))
 
 

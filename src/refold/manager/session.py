@@ -1,170 +1,85 @@
-"""A session in memory, so that preparing costs O(new messages), and the settings that a session stores about itself.
+"""A session in memory, so that preparing costs O(new messages).
 
 Everything here can be loaded again from the ledger, and nothing here writes. Messages that an edit hides or changes are
-read from the ledger when a compression needs them. An unreadable setting, which another version or an import may have
-written, counts as not set.
+read from the ledger when a compression needs them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from math import isnan
-from typing import Any
+
+import orjson
 
 from refold.budget import Budget, Carry, Counts
-from refold.conversation import because
 from refold.conversation.message import Message, frozen, is_user_turn
-from refold.conversation.reason import Language, read_reason
+from refold.conversation.reason import Language
 from refold.conversation.turn import starts_round
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
-from refold.errors import LedgerError
-from refold.formats import MessageSource
+from refold.errors import FormatError, LedgerError
+from refold.formats import MessageSource, digest_message
 from refold.formats.block import drop_marks
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ladder.rereads import ItemKinds
-from refold.ledger.codec import load_json
+from refold.ledger.codec import PLAIN_ONLY, load_json
 from refold.ledger.records import SWITCH, MessagePath, SessionRow, StoredMessage, format_of
 from refold.ledger.sql.ledger import Ledger
+from refold.manager.session_state import Brake, SessionState
 from refold.prepared import trace_items
 from refold.stages.fold import Fold
-from refold.tokens import Calibration, Counter
-from refold.tokens.counter import Track
+from refold.tokens import Counter
+from refold.tokens.counter import REPLY_TOKENS
 
-# Names of the settings that a session stores about itself.
-BRAKE = "brake"
-FORCED = "forced"
-REPORTED = "reported"
-CALIBRATION = "calibration"
-PINNED = "pinned"
-CARRY = "carry"
-WINDOWS = "windows"
-ROOM = "room"  # Window and reserve that the caller or its settings gave the newest request.
-REDO = "redo"
-COUNTED = "counted"  # How many messages the session had when a count last compressed it.
-FORGOTTEN = "forgotten"  # The stubs of forgotten messages.
-RESPONSES = "responses"  # The newest responses that a client may continue by their ids.
-HELD = "held"  # Why a session's requests pass through: the provider holds part of them.
-_FIGURES = frozenset((int, float))  # Not bool, which is an int.
-FIGURE_MAX = 1e12  # The largest stored figure that is read: above any count of tokens, and any time in seconds.
+# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
+RELEASE_MESSAGES = 10
+RELEASE_SHARE = 0.1
+CHUNK = 64
 
 
-@frozen
-class Reported:
-    """A provider's report about one request: its input tokens, our count, and a marker of the edits in force."""
+class Prints:
+    """Content hashes of the last history, in chunks, each with a fingerprint of its JSON bytes.
 
-    model: str
-    input_tokens: int
-    counted_tokens: int
-    marker: str
-
-    @classmethod
-    def read(cls, settings: Mapping[str, object]) -> Reported | None:
-        """Return the last report of a session, if there is one that can be read."""
-        stored = settings.get(REPORTED)
-        if not isinstance(stored, Mapping):
-            return None
-        figures: list[Any] = [stored.get("input_tokens"), stored.get("counted_tokens")]
-        if not _are_figures(figures):
-            return None
-        input_tokens, counted_tokens = map(int, figures)
-        return cls(str(stored.get("model", "")), input_tokens, counted_tokens, str(stored.get("marker", "")))
-
-    def count_now(self, model: str, marker: str, tokens: int) -> int | None:
-        """Return the provider's figure for the view: that of the request plus our count of what was added since."""
-        if (self.model, self.marker) != (model, marker):
-            return None  # It was sent before the last compression.
-        return max(0, self.input_tokens + tokens - self.counted_tokens)
-
-
-@frozen
-class StoredCarry:
-    """Inputs of a decision besides the view, stored with a usage report, so that other processes decide alike.
-
-    They are the carry, the number of messages sent, the time, and the tokens of the system prompt and the tools (0 if
-    an older version wrote it).
+    A client resends everything, and a fingerprint costs a fraction of canonical hashes. Equal bytes are equal messages.
     """
 
-    carry: Carry
-    messages: int
-    prepared_at: float
-    system_tokens: int = 0
-    fixed_tokens: int = 0
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes, list[str]]] = {}
 
-    @classmethod
-    def read(cls, settings: Mapping[str, object]) -> StoredCarry | None:
-        """Return the carry of a session, if there is one that can be read."""
-        stored = settings.get(CARRY)
-        if not isinstance(stored, list) or len(stored) not in (8, 10) or not _are_figures(stored):
-            return None
-        carry, (messages, prepared_at, *fixed) = Carry(*map(int, stored[:6])), stored[6:]
-        return cls(carry, int(messages), float(prepared_at), *map(int, fixed))
-
-    def is_newer(self, prepared_at: float) -> bool:
-        """Return whether this belongs to a later request than the one prepared then; stored times are rounded."""
-        return self.prepared_at > prepared_at + 0.001
-
-    def to_settings(self) -> list[object]:
-        one = self.carry
-        sizes = [one.first_tokens, one.last_tokens, one.floor_tokens, one.kept_tokens]
-        sent = [self.messages, round(self.prepared_at, 3), self.system_tokens, self.fixed_tokens]
-        return [one.requests, one.session_requests, *sizes, *sent]
+    def digest_all(self, raws: Sequence[object]) -> list[str]:
+        digests: list[str] = []
+        known: dict[int, tuple[bytes, list[str]]] = {}
+        for start in range(0, len(raws), CHUNK):
+            chunk = raws[start : start + CHUNK]
+            print_now = _print(chunk) if len(chunk) == CHUNK else None
+            before = self._known.get(start)
+            if print_now is not None and before is not None and before[0] == print_now:
+                found = before[1]
+            else:
+                found = [digest_raw(raw, at) for at, raw in enumerate(chunk, start)]
+            if print_now is not None:
+                known[start] = print_now, found
+            digests += found
+        self._known = known
+        return digests
 
 
-def is_refused(settings: Mapping[str, object]) -> bool:
-    """Return whether the provider refused the last request as too long, and nothing was compressed since."""
-    return read_reason(settings.get(FORCED)).is_a(because.OVERFLOW)
+def digest_raw(raw: object, at: int) -> str:
+    """Return the content hash of one message; raise FormatError if it is not an object."""
+    if not isinstance(raw, dict):
+        raise FormatError("messages[{at}] is {kind}, expected an object with a role", at=at, kind=type(raw).__name__)
+    return digest_message(raw, f"messages[{at}]")
 
 
-def read_calibration(settings: Mapping[str, object]) -> Calibration:
-    """Return the calibration that usage reports gave this session."""
-    stored = settings.get(CALIBRATION)
-    rows = [row for row in stored if isinstance(row, list) and len(row) == 4] if isinstance(stored, list) else []
-    named = [row for row in rows if isinstance(row[0], str) and _are_figures(row[1:])]
-    tracks = [Track(row[0], *map(float, row[1:])) for row in named]
-    return Calibration(tuple([track for track in tracks if track.is_plausible]))
-
-
-def _are_figures(stored: list[Any]) -> bool:
-    """Return whether stored values are plain numbers. An imported file may contain anything, even NaN and infinity."""
-    if not stored or not _FIGURES.issuperset(map(type, stored)):
-        return not stored
-    # The extremes miss NaN, the sum does not.
-    return min(stored) >= 0 and max(stored) <= FIGURE_MAX and not isnan(sum(stored))
-
-
-def write_calibration(calibration: Calibration) -> list[object]:
-    # Six digits are precise enough for a count; more would make the JSON slow to read.
-    return [[one.model, round(one.ratio, 6), round(one.spread, 6), round(one.weight, 6)] for one in calibration.tracks]
-
-
-def read_window(settings: Mapping[str, object], model: str) -> tuple[int | None, int | None]:
-    """Return the window and the reserve that a session has for a model; None if the settings decide."""
-    stored = settings.get(WINDOWS)
-    return _read_room(stored.get(model) if isinstance(stored, Mapping) else None)
-
-
-def read_room(settings: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """Return the window and the reserve that the newest request was given; None if it was that of its model."""
-    return _read_room(settings.get(ROOM))
-
-
-def _read_room(stored: object) -> tuple[int | None, int | None]:
-    if not isinstance(stored, list) or len(stored) not in (1, 2):
-        return None, None
-    window, reserve = (one if isinstance(one, int) and _are_figures([one]) else None for one in [*stored, None][:2])
-    if window and reserve and reserve >= window:
-        return None, None
-    return window or None, reserve
-
-
-def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the ids of a session's pinned messages."""
-    stored = settings.get(PINNED)
-    return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()
+def _print(chunk: Sequence[object]) -> bytes | None:
+    try:
+        return hashlib.blake2b(orjson.dumps(chunk, option=PLAIN_ONLY), digest_size=16).digest()
+    except TypeError:  # Not plain JSON: the canonical form decides.
+        return None
 
 
 @lru_cache(maxsize=1_024)
@@ -172,20 +87,40 @@ def _hash_edits(edits: frozenset[str]) -> str:
     return hashlib.blake2b("".join(sorted(edits)).encode(), digest_size=8).hexdigest()
 
 
-@dataclass(slots=True)
-class OpenSession:
-    """A session's path and view.
+@frozen
+class Sent:
+    """The context that was prepared last, which the next usage report is about."""
 
-    ``messages`` are the unchanged ones in view, by id. ``shown`` is the provider's object of each item, ``places`` the
-    position of an untouched one on the path, else -1. ``undone`` are the messages that the edits ``switched_off`` had
-    hidden. ``unsent`` are messages that no prepared context contained yet, as far as this process knows. ``spoken``
-    counts items that are not system messages. ``language`` is the number of turns at the last detection, and the
-    language found. ``is_ahead``: its newest messages are not stored yet. ``kinds`` says what items hold.
+    model: str
+    tokens: int
+    marker: str
+    messages: int
+
+
+@dataclass(slots=True, eq=False)
+class OpenSession:
+    """One session of this process: its path, its view, its stored state, and what is known of its last request.
+
+    ``lock`` belongs to whoever works on it. ``is_loaded``: path and view can be used; ``may_be_reused``: otherwise they
+    are of an earlier moment, and most of them are still true. ``messages`` are the unchanged ones in view, by id.
+    ``shown`` is the provider's object of each item, ``places`` the position of an untouched one on the path, else -1.
+    ``undone`` are the messages that the edits ``switched_off`` had hidden. ``unsent`` are messages that no prepared
+    context contained yet, as far as this process knows. ``spoken`` counts items that are not system messages.
+    ``language`` is the number of turns at the last detection, and the language found. ``ahead``: so many of the newest
+    messages are not stored yet. ``kinds`` says what items hold. ``reported`` is the last logged reason for doing
+    nothing. ``idle`` names a view in which nothing could be compressed. ``read_to`` items have been read ahead.
     """
 
-    row: SessionRow
-    lens: Lens
-    counter: Counter
+    id: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    tokens: int = 0  # Of its items, as the store of sessions counts them.
+    is_loaded: bool = False
+    may_be_reused: bool = False
+    is_shared: bool = False  # Another process changed it lately: read it again before anything is added.
+    row: SessionRow = field(init=False)
+    lens: Lens = field(init=False)
+    counter: Counter = field(init=False)
     path_version: int = 0
     ids: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
@@ -205,29 +140,46 @@ class OpenSession:
     forgotten: frozenset[str] = frozenset()
     unsent: set[str] = field(default_factory=set)
     language: tuple[int, Language] | None = None
-    is_ahead: bool = False
+    ahead: int = 0
     kinds: ItemKinds = field(default_factory=ItemKinds, repr=False)
+    carry: Carry = Carry()
+    sent: Sent | None = None
+    prints: Prints = field(default_factory=Prints)
+    prepared_at: float = 0.0
+    reported: str = ""
+    idle: tuple[object, ...] = ()
+    fixed: tuple[object, ...] = ()
+    fixed_tokens: int = REPLY_TOKENS
+    system_tokens: int = 0
+    read_to: int = 0
+    _state: tuple[object, SessionState] = (None, SessionState())
 
     @property
-    def id(self) -> str:
-        return self.row.id
+    def state(self) -> SessionState:
+        """What the session stores about itself."""
+        return self.read_state(self.row.settings)
 
-    def path(self) -> MessagePath:
-        return MessagePath(tuple(self.ids), tuple(self.digests), self.path_version)
+    def read_state(self, settings: Mapping[str, object]) -> SessionState:
+        """Return stored values; from memory if they are those that were read last."""
+        known, state = self._state
+        if known is not settings:
+            self._state = settings, state if known == settings else SessionState.read(settings)
+        return self._state[1]
+
+    def drop(self) -> None:
+        """Read everything from the ledger again at the next use."""
+        self.is_loaded = self.may_be_reused = False
 
     @property
     def marker(self) -> str:
         """A hash that changes with every compression and every undo, and with nothing else."""
         return _hash_edits(self.batch_edits)
 
-    def is_current(self, row: SessionRow) -> bool:
+    def is_as_stored(self, row: SessionRow) -> bool:
         """Return whether messages, edits and switch are unchanged since this was loaded, and all are stored."""
-        return not self.is_ahead and (row.path_version, row.edits_version, row.wire, row.settings.get(SWITCH)) == (
-            self.path_version,
-            self.row.edits_version,
-            self.row.wire,
-            self.row.settings.get(SWITCH),
-        )
+        stored = row.path_version, row.edits_version, row.wire, row.settings.get(SWITCH)
+        known = self.path_version, self.row.edits_version, self.row.wire, self.row.settings.get(SWITCH)
+        return not self.ahead and stored == known
 
     def extend(self, messages: Iterable[Message], edits: Sequence[Edit]) -> None:
         """Add messages at the end, some of them under edits made on arrival: O(new)."""
@@ -264,7 +216,7 @@ class OpenSession:
         else:
             self.messages[item.message.id] = item.message
         self.rounds += not item.is_fold and starts_round(item, self.items[-1] if self.items else None)
-        is_own = not item.edits and item.message.id not in _stubs_of(self.row)
+        is_own = not item.edits and item.message.id not in self.state.stubs
         self.items.append(item)
         self.shown.append(item.raw)
         self.places.append(place if is_own else -1)
@@ -278,9 +230,9 @@ class OpenSession:
     def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
         """Return the counts that decide about compression; ``tokens`` includes system prompt and tools."""
         unsent = count_unsent(self.items, self.unsent)
-        counted = self.row.settings.get(COUNTED)
+        counted = self.state.counted
         # A client that cut its own history has fewer messages than before.
-        since = len(self.ids) - counted if isinstance(counted, int) and len(self.ids) >= counted else None
+        since = len(self.ids) - counted if counted is not None and len(self.ids) >= counted else None
         sizes = tokens, len(self.items), self.rounds
         return Counts(*sizes, reported_tokens, unsent, self.spoken, since, self.document_tokens)
 
@@ -307,6 +259,16 @@ class OpenSession:
             if is_user_turn(item.role, item.parts):
                 return True
         return False
+
+    def find_brake(self, attempts_max: int, tokens: int, hard: int) -> Brake | None:
+        """Return the brake if it stops the next compression (L9), until a new turn, or until the view has grown."""
+        brake = self.state.brake
+        if brake.misses < attempts_max or brake.model != self.row.model:
+            return None
+        if brake.tokens:
+            return None if tokens >= brake.tokens + RELEASE_SHARE * hard else brake
+        has_grown = len(self.ids) >= brake.messages + RELEASE_MESSAGES
+        return None if has_grown or self.has_turn_since(brake.messages) else brake
 
     def trace(
         self, given: Sequence[object] | None, origins: Sequence[int] | None = None
@@ -359,25 +321,24 @@ def hollow(message: Message) -> Message:
     return Message(None, message.role, (), message.digest, message.id)
 
 
-def load_session(
-    ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter, *, before: OpenSession | None = None
-) -> OpenSession:
-    """Read a session from the ledger: its path, the edits in force, and the messages that are in view.
-
-    ``before`` is the session as this process knows it, with the same lens: only what another process added is read.
-    """
-    if not row.path_version:
-        return OpenSession(row, lens, counter)  # It has never had a message.
-    path = ledger.read_path(row.id)
-    session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
-    # Messages forgotten by now are known, even if others are forgotten before a compression is stored.
-    session.forgotten = frozenset(ledger.find_forgotten(row.id))
-    if before is not None and (before.forgotten, _stubs_of(before.row)) != (session.forgotten, _stubs_of(row)):
+def load_session(session: OpenSession, ledger: Ledger, row: SessionRow, lens: Lens, *, counter: Counter) -> None:
+    """Read a session from the ledger; of one that was loaded with the same lens, only what other processes changed."""
+    before = copy(session) if session.may_be_reused and session.lens is lens else None
+    session.row, session.lens, session.counter = row, lens, counter
+    session.is_loaded, session.may_be_reused, session.ahead, session.language = True, True, 0, None
+    session.undone = session.switched_off = session.batch_edits = frozenset()
+    path = ledger.read_path(row.id) if row.path_version else MessagePath()
+    session.ids, session.digests, session.path_version = list(path.ids), list(path.digests), path.version
+    # Messages forgotten by now are known, even if others are forgotten before a compression is stored. To forget one
+    # changes the version of the edits.
+    if before is None or before.row.edits_version != row.edits_version:
+        session.forgotten = frozenset(ledger.find_forgotten(row.id) if row.path_version else ())
+    if before is not None and (before.forgotten, before.state.stubs) != (session.forgotten, session.state.stubs):
         lens.forget_all(())
         before = None
     # One string object for each id, however often edits name it.
     known = {message_id: message_id for message_id in path.ids}
-    edits = _read_edits(ledger, session, known, before)
+    edits = _read_edits(ledger, session, known, before) if row.path_version else []
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}
     loaded = {} if before is None else {one: before.messages[one] for one in known if one in before.messages}
@@ -394,20 +355,17 @@ def load_session(
         view = apply(_fill(path, loaded), edits, lens)
     session.show(view)
     session.edits = _drop_values(edits, view.items)
-    return session
 
 
 def _read_edits(
     ledger: Ledger, session: OpenSession, known: Mapping[str, str], before: OpenSession | None
 ) -> list[Edit]:
     """Return the edits in force, and note those that are not; from memory if only messages were added since."""
-    is_longer = before is not None and session.ids[: len(before.ids)] == before.ids and not before.is_ahead
+    ids = before.ids[: len(before.ids) - before.ahead] if before is not None else []
+    is_longer = before is not None and session.ids[: len(ids)] == ids
     if before is not None and is_longer and before.row.edits_version == session.row.edits_version:
-        session.switched_off, session.undone, session.batch_edits = (
-            before.switched_off,
-            before.undone,
-            before.batch_edits,
-        )
+        session.switched_off, session.undone = before.switched_off, before.undone
+        session.batch_edits = before.batch_edits
         return list(before.edits)
     stored = ledger.read_edits(session.id, active_only=False)
     # Withdrawn recalled text hid nothing: its message may be folded like the rest.
@@ -457,7 +415,7 @@ def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[st
 def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens | None = None) -> Message:
     """Return a stored message in its original form, with the id it was stored under."""
     form = lens.format if lens is not None else format_of(row)
-    stub = _stubs_of(row).get(stored.id)
+    stub = SessionState.read(row.settings).stubs.get(stored.id) if stored.is_forgotten else None
     if stored.is_forgotten:
         raw = stub if stub is not None else form.write_summary("[forgotten]", stored.role)
     else:
@@ -465,8 +423,3 @@ def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens | None = Non
     # Its content was hashed when it was stored.
     message = form.parse(raw, stored.parent, f"message {stored.id}", digest=stored.digest)
     return message if message.id == stored.id else replace(message, id=stored.id)
-
-
-def _stubs_of(row: SessionRow) -> Mapping[str, object]:
-    stubs = row.settings.get(FORGOTTEN)
-    return stubs if stubs and isinstance(stubs, Mapping) else {}

@@ -23,19 +23,13 @@ from refold.ladder.plan import detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.records import Event, SessionRow, WholeSession, format_of
-from refold.ledger.sql.ledger import Ledger, read_all_events
+from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import GATEWAY, PLACE
-from refold.manager.append import KEPT, Request
+from refold.manager.append import Request
+from refold.manager.identity import FOUND
 from refold.manager.prepare import count_fixed, name_view, weigh
-from refold.manager.session import (
-    CALIBRATION,
-    FORGOTTEN,
-    parse_stored,
-    read_calibration,
-    read_pinned,
-    read_room,
-    read_window,
-)
+from refold.manager.session import parse_stored
+from refold.manager.session_state import CLIENT, TITLE, SessionState
 from refold.manager.store import Keeper
 from refold.offload import OffloadFolder
 from refold.readers.session import Session, find_title
@@ -44,14 +38,10 @@ from refold.tokens.counter import REPLY_TOKENS, Counter
 
 # A title is looked for in this many messages: agents put reminders and their environment before a person's words.
 TITLE_MESSAGES = 6
-# Session settings: the title that a person or an import gave, and the program that an imported session comes from.
-TITLE, CLIENT = "title", "client"
 # This many of the newest decisions are listed one by one.
 DECISIONS_MAX = 20
 # Messages are read in chunks of this size, newest first.
 READ_MAX = 200
-
-
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
 EVENT_SIZES = ("tokens_before", "tokens_after", "archived", "archived_tokens")
 _VERSIONS_PER_S = 1_000_000
@@ -101,18 +91,18 @@ class SessionStatus:
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
     """Return how full a session is, with the model, system prompt and tools of the last request or of ``beside``."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as session:
         row = keeper.need_row(session_id)
         row = replace(row, model=(beside and beside.model) or row.model)
-        session = keeper.open(slot, row)
+        keeper.open(session, row)
         if beside is not None:
-            count_fixed(slot, session, beside)
-        tokens = session.item_tokens + slot.fixed_tokens
-        weighed = weigh(keeper, slot, session, _find_budget(keeper, row, session.counter))
+            count_fixed(session, beside)
+        tokens = session.item_tokens + session.fixed_tokens
+        weighed = weigh(keeper, session, _find_budget(keeper, row, session.counter))
         budget, policy = weighed.budget, weighed.policy
         off = NO_REASON if policy.is_auto else because.AUTO_OFF()
         ahead = look_ahead(weighed.counts, budget, policy)
-        if ahead.is_due and slot.idle == name_view(keeper, session) and tokens <= budget.hard:
+        if ahead.is_due and session.idle == name_view(keeper, session) and tokens <= budget.hard:
             ahead = replace(ahead, is_due=False, waits=because.EXHAUSTED())
         return SessionStatus(
             session_id=session_id,
@@ -130,12 +120,12 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             share=tokens / budget.hard,
             compression_count=row.compression_count,
             edits=len(session.edits),
-            pinned=len(read_pinned(row.settings)),
+            pinned=len(session.state.pinned),
             trigger=decide(weighed.counts, budget, keeper.thresholds).reason,
             stopped=off or (because.STOPPED(**policy.braked.values) if policy.braked else NO_REASON),
             ahead=ahead,
-            system_tokens=slot.system_tokens,
-            tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
+            system_tokens=session.system_tokens,
+            tools_tokens=session.fixed_tokens - session.system_tokens - REPLY_TOKENS,
             acts_at=budget.soft if ahead.saves_at is None else ahead.saves_at,
             saves_money=ahead.saves_at is not None,
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
@@ -146,8 +136,9 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
     """Return the budget that holds for a session; where our settings state no window, that of the newest request."""
     own = window_of(keeper.config, row.model)
-    window, reserve = read_room(row.settings)
-    if own is not None or read_window(row.settings, row.model)[0] is not None:
+    state = SessionState.read(row.settings)
+    window, reserve = state.room
+    if own is not None or state.find_window(row.model)[0] is not None:
         # A reserve for another window may not fit into this one.
         is_same = window is None or window == own
         return keeper.find_budget(row, counter, None, reserve if is_same else None)
@@ -156,15 +147,14 @@ def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:
     """Return the language that people write in a session; English if nobody has written yet."""
-    slot = keeper.hold_now(session_id)
-    if slot is None:
+    session = keeper.hold_now(session_id)
+    if session is None:
         # The session is in use, and its user may be waiting for us: read the ledger instead.
         return detect_said(_read_newest(keeper, session_id))
     try:
-        assert slot.session is not None, "a session that is held at once is open"
-        return slot.session.find_language()
+        return session.find_language()
     finally:
-        keeper.let_go(slot)
+        keeper.let_go(session)
 
 
 def _read_newest(keeper: Keeper, session_id: str) -> Iterator[Message]:
@@ -230,11 +220,6 @@ class Statistics:
         return {**describe(self), "tokens_freed": self.tokens_freed, "ratio": round(self.ratio, 4)}
 
 
-def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statistics:
-    """Return the statistics of a session, or of all."""
-    return sum_up_events(read_all_events(ledger, session_id))
-
-
 def sum_up_events(events: Iterable[Event]) -> Statistics:
     """Return the statistics of logged events."""
     kinds, stages, reasons, figures = Tally[str](), Tally[str](), Tally[str](), Tally[str]()
@@ -276,9 +261,9 @@ def sum_up_events(events: Iterable[Event]) -> Statistics:
 
 def read_title(ledger: Ledger, row: SessionRow) -> str:
     """Return a session's title: the one it was given, else its first words. Forgotten words are never part of it."""
-    given = row.settings.get(TITLE)
-    if isinstance(given, str) and given and FORGOTTEN not in row.settings:
-        return given
+    state = SessionState.read(row.settings)
+    if state.title and not state.stubs:
+        return state.title
     opening = ledger.list_messages(row.id, limit=TITLE_MESSAGES)
     raws = tuple(load_json(stored.raw) for stored in opening if stored.role == "user" and not stored.is_forgotten)
     return find_title(Session(row.id, raws, row.wire or "openai-chat")) if raws else ""
@@ -292,8 +277,8 @@ def read_client(row: SessionRow) -> str:
 
 
 def read_parent(row: SessionRow) -> str:
-    """Return the session that the gateway recorded as a session's parent; empty if there is none."""
-    made = row.settings.get(GATEWAY)
+    """Return the session that another one branched from; empty if there is none."""
+    made = row.settings.get(GATEWAY) or row.settings.get(FOUND)
     return str(made.get("parent", "")) if isinstance(made, dict) else ""
 
 
@@ -312,7 +297,7 @@ def describe_origin(session: Session) -> dict[str, object]:
     """Return the settings of a session that is imported: its title, its program, its system prompt and tools."""
     beside = {"system": session.system, "tools": session.tools}
     kept = {key: value for key, value in beside.items() if value}
-    return {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}
+    return {TITLE: find_title(session) or None, CLIENT: session.client or None, "kept": kept or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +405,8 @@ def _try_view(whole: WholeSession) -> None:
     row = whole.row
     lens = Lens(format_of(row), lambda *_: 0, lambda _: 0)
     try:
-        stored = row.settings.get(CALIBRATION)
-        if isinstance(stored, list) and len(read_calibration(row.settings).tracks) < len(stored):
+        stored = row.settings.get("calibration")
+        if isinstance(stored, list) and len(SessionState.read(row.settings).calibration.tracks) < len(stored):
             raise ValueError("its calibration does not consist of plausible figures")
         parsed = {stored.id: parse_stored(stored, row, lens) for stored in whole.messages}
         shown = [parsed[message_id] for message_id in whole.path]

@@ -8,44 +8,34 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-from refold.budget import Budget, Carry
-from refold.compressor import ContextCompressor
+from refold.budget import Budget
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.message import Message, choose_observations, frozen
+from refold.conversation.message import Message, choose_observations
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy, SessionNotFound
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
-from refold.manager.history import Prints
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
-from refold.manager.session import (
-    WINDOWS,
-    OpenSession,
-    StoredCarry,
-    load_session,
-    read_calibration,
-    read_window,
-)
+from refold.manager.session import OpenSession, load_session
+from refold.manager.session_state import SessionState
 from refold.offload import OffloadFolder
 from refold.recall.upkeep import ReadAhead
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.stage import Stage, acts_on_arrival
 from refold.tokens import Counter, counter_for, model_info
-from refold.tokens.counter import REPLY_TOKENS
 
 SESSIONS_OPEN_MAX = 512
 # Tokens in the views of all open sessions: about 15 bytes of memory each.
@@ -54,38 +44,6 @@ COUNTERS_MAX = BUDGETS_MAX = 256
 MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
 LEASE_S = 6.0
-
-
-@frozen
-class Sent:
-    """The context that was prepared last, which the next usage report is about."""
-
-    model: str
-    tokens: int
-    marker: str
-    messages: int
-
-
-@dataclass(slots=True)
-class Slot:
-    """The place of one open session, with values that are worth keeping only while the process lives."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0
-    session: OpenSession | None = None
-    stale: OpenSession | None = None  # The session before another process changed it: most of it is still true.
-    tokens: int = 0
-    carry: Carry = Carry()
-    sent: Sent | None = None
-    unsent: set[str] = field(default_factory=set)
-    prints: Prints = field(default_factory=Prints)
-    prepared_at: float = 0.0
-    reported: str = ""  # The last logged reason for doing nothing: each is logged once.
-    idle: tuple[object, ...] = ()  # The view in which nothing could be compressed.
-    fixed: tuple[object, ...] = ()
-    fixed_tokens: int = REPLY_TOKENS
-    system_tokens: int = 0
-    read_to: int = 0  # So many items of the view have been read ahead.
 
 
 class Keeper:
@@ -98,21 +56,22 @@ class Keeper:
         ledger: Ledger,
         *,
         summariser: Summariser,
-        find_compressor: Callable[[], ContextCompressor],
+        find_compressor: Callable[[], Any],
         is_observation: Callable[[Any], bool] | None,
+        clock: Callable[[], float],
     ) -> None:
         self.configure(config, summariser)
         self.workspace = workspace
         self.ledger = ledger
         self.listeners = Listeners()
-        self.clock: Callable[[], float] = time.time
+        self.clock = clock
         self.chance: Callable[[], float] = random.random
         self.sessions_open_max = SESSIONS_OPEN_MAX
         self.tokens_open_max = TOKENS_OPEN_MAX
         self._tokens_open = 0
         self.lease_s = LEASE_S
         self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
-        self._slots: OrderedDict[str, Slot] = OrderedDict()
+        self._open: OrderedDict[str, OpenSession] = OrderedDict()
         self._guard = threading.Lock()
         self.recall = RecallAccess(self)
         self.read_ahead = ReadAhead()
@@ -124,6 +83,7 @@ class Keeper:
         self.config, self.summariser = config, summariser
         # The counts that trigger a compression, and the stages that render a message on arrival.
         self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
+        self.is_auto = config.auto_compress
         self.folds = any(isinstance(stage, Fold) for stage in config.stages())
         self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self._budgets: dict[tuple[object, ...], Budget] = {}
@@ -132,15 +92,15 @@ class Keeper:
         """Take or renew the lease on a session; False if another owner holds it."""
         return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())
 
-    def hold(self, session_id: str) -> Flow[Slot]:
-        """Wait until this process may use a session; the caller returns the slot with ``let_go``."""
+    def hold(self, session_id: str) -> Flow[OpenSession]:
+        """Wait until this process may use a session; the caller returns it with ``let_go``, and opens it to read it."""
         with self._guard:
-            slot = self._slots.setdefault(session_id, Slot())
-            self._slots.move_to_end(session_id)
-            slot.users += 1
+            session = self._open.get(session_id) or self._open.setdefault(session_id, OpenSession(session_id))
+            self._open.move_to_end(session_id)
+            session.users += 1
         waited, step = 0.0, 0.001
         try:
-            while not slot.lock.acquire(blocking=False):
+            while not session.lock.acquire(blocking=False):
                 if waited > LOCK_WAIT_S:
                     raise SessionBusy(
                         "session {session_id!r} has been in use for more than {lock_wait_s:g} s",
@@ -150,97 +110,88 @@ class Keeper:
                 yield Pause(step)
                 waited, step = waited + step, min(0.05, step * 1.5)
         except BaseException:
-            self._leave(slot)
+            self._leave(session)
             raise
-        return slot
+        return session
 
-    def hold_now(self, session_id: str) -> Slot | None:
+    def hold_now(self, session_id: str) -> OpenSession | None:
         """Hold a session that is in memory and not in use; None if that is not possible at once."""
         with self._guard:
-            slot = self._slots.get(session_id)
-            if slot is None or slot.session is None or not slot.lock.acquire(blocking=False):
+            session = self._open.get(session_id)
+            if session is None or not session.is_loaded or not session.lock.acquire(blocking=False):
                 return None
-            self._slots.move_to_end(session_id)
-            slot.users += 1
-            return slot
+            self._open.move_to_end(session_id)
+            session.users += 1
+            return session
 
-    def let_go(self, slot: Slot) -> None:
-        """Return a session's slot."""
-        slot.lock.release()
-        self._leave(slot)
+    def let_go(self, session: OpenSession) -> None:
+        """Return a session."""
+        session.lock.release()
+        self._leave(session)
 
-    def _leave(self, slot: Slot) -> None:
+    def _leave(self, session: OpenSession) -> None:
         with self._guard:
-            slot.users -= 1
-            tokens = slot.session.item_tokens if slot.session is not None else 0
-            self._tokens_open += tokens - slot.tokens
-            slot.tokens = tokens
+            session.users -= 1
+            self._tokens_open += session.item_tokens - session.tokens
+            session.tokens = session.item_tokens
             if not self._is_crowded():
                 return
             # Keep the newest one, however large: its next request will come soon.
-            for session_id in [key for key, one in self._slots.items() if not one.users][:-1]:
-                self._close_slot(session_id)
+            for session_id in [key for key, one in self._open.items() if not one.users][:-1]:
+                self._close(session_id)
                 if not self._is_crowded():
                     return
 
     def _is_crowded(self) -> bool:
-        return len(self._slots) > self.sessions_open_max or self._tokens_open > self.tokens_open_max
+        return len(self._open) > self.sessions_open_max or self._tokens_open > self.tokens_open_max
 
-    def _close_slot(self, session_id: str) -> None:
-        self._tokens_open -= self._slots.pop(session_id).tokens
+    def _close(self, session_id: str) -> None:
+        self._tokens_open -= self._open.pop(session_id).tokens
 
     @contextmanager
-    def held(self, session_id: str) -> Iterator[Slot]:
+    def held(self, session_id: str) -> Iterator[OpenSession]:
         """Hold a session in this thread, for work that needs no model."""
-        slot = run_flow(self.hold(session_id))
+        session = run_flow(self.hold(session_id))
         try:
-            yield slot
+            yield session
         finally:
-            self.let_go(slot)
+            self.let_go(session)
 
     def drop(self, session_id: str) -> None:
         """Drop a session from memory."""
         with self._guard:
-            slot = self._slots.get(session_id)
-            if slot is not None:
-                slot.session = None
+            if session_id in self._open:
+                self._open[session_id].drop()
 
     def drop_all(self) -> None:
         """Drop every session that is not in use from memory."""
         with self._guard:
-            for session_id in [key for key, slot in self._slots.items() if not slot.users]:
-                self._close_slot(session_id)
+            for session_id in [key for key, session in self._open.items() if not session.users]:
+                self._close(session_id)
 
-    def open(self, slot: Slot, row: SessionRow) -> OpenSession:
-        """Return the current session: from memory if it is unchanged, else from the ledger."""
-        counter = self.find_counter(row)
-        session = slot.session
-        if session is not None and session.is_current(row) and session.counter.is_like(counter):
+    def open(self, session: OpenSession, row: SessionRow | None = None) -> OpenSession:
+        """Bring a session to the state of its row, of the ledger's if none is given; raise if there is none."""
+        row = row or self.need_row(session.id)
+        state = session.read_state(row.settings)
+        counter = self.find_counter(row.model, state)
+        if session.is_loaded and session.is_as_stored(row) and session.counter.is_like(counter):
             session.row, session.counter = row, counter
         else:
-            # The set of unsent messages survives reloading the session.
-            before, slot.stale = session or slot.stale, None
-            if before is None or before.row.wire != row.wire or not before.counter.is_like(counter):
-                before = None
-            lens = before.lens if before is not None else self.make_lens(row)
-            session = slot.session = load_session(self.ledger, row, lens, counter, before=before)
-            session.unsent = slot.unsent
-        stored = StoredCarry.read(row.settings)
-        if stored is not None and stored.is_newer(slot.prepared_at):
+            is_alike = session.may_be_reused and session.row.wire == row.wire and session.counter.is_like(counter)
+            lens = session.lens if is_alike else self.make_lens(row, counter)
+            load_session(session, self.ledger, row, lens, counter=counter)
+        stored = state.carry
+        if stored is not None and stored.is_newer(session.prepared_at):
             # Another process prepared the last request: its unsent messages are still unsent.
-            slot.carry, slot.prepared_at = stored.carry, stored.prepared_at
-            slot.unsent.update(session.ids[stored.messages :])
-        if stored is not None and stored.fixed_tokens and not slot.fixed:
-            slot.system_tokens, slot.fixed_tokens = stored.system_tokens, stored.fixed_tokens
+            session.carry, session.prepared_at = stored.carry, stored.prepared_at
+            session.unsent.update(session.ids[stored.messages :])
+        if stored is not None and stored.fixed_tokens and not session.fixed:
+            session.system_tokens, session.fixed_tokens = stored.system_tokens, stored.fixed_tokens
         return session
 
-    def open_stored(self, slot: Slot, session_id: str) -> OpenSession:
-        """Return the current state of a session that must exist."""
-        return self.open(slot, self.need_row(session_id))
-
-    def make_lens(self, row: SessionRow) -> Lens:
+    def make_lens(self, row: SessionRow, counter: Counter | None = None) -> Lens:
         """Return the lens that renders and counts a session's messages."""
-        counter = self.find_counter(row)
+        counter = counter or self.find_counter(row.model, SessionState.read(row.settings))
         return Lens(format_of(row), counter.count_parts, counter.count_text, self.judge_observations())
 
     def judge_observations(self) -> Callable[[Message], bool]:
@@ -266,14 +217,13 @@ class Keeper:
             ) from error
         return self.ledger.open_session(session_id, self.clock())
 
-    def find_counter(self, row: SessionRow) -> Counter:
+    def find_counter(self, model: str, state: SessionState) -> Counter:
         """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
         # The order matters, as in ``find_budget``.
-        counters, config, model = self._counters, self.config, row.model
+        counters, config, calibration = self._counters, self.config, state.calibration
         exact = counters.get((model, ()))
         if exact is not None and exact.is_exact:
             return exact  # Reports change nothing about it.
-        calibration = read_calibration(row.settings)
         # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
         steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
         key = (model, steps if calibration.tracks else ())
@@ -291,8 +241,8 @@ class Keeper:
     ) -> Budget:
         """Return the budget of a session's model. A window of ``set_window`` overrides the configured one."""
         model = row.model
-        if window is None and WINDOWS in row.settings:
-            window, reserve = read_window(row.settings, model)
+        if window is None and "windows" in row.settings:
+            window, reserve = SessionState.read(row.settings).find_window(model)
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
         # The order matters: ``configure`` sets the caches last, so no budget of old settings ends up in the new one.
@@ -309,11 +259,9 @@ class Keeper:
 
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Store the window that a model has in a session, whatever the settings say."""
-        with self.held(session_id) as slot:
-            session = self.open_stored(slot, session_id)
-            stored = session.row.settings.get(WINDOWS)
-            windows = {**(stored if isinstance(stored, Mapping) else {}), model: [window, reserve]}
-            self.update_settings(session, {WINDOWS: windows})
+        with self.held(session_id) as session:
+            windows = self.open(session).state.windows
+            self.update_settings(session, windows={**windows, model: [window, reserve]})
 
     def find_folder(self, session_id: str) -> OffloadFolder:
         """Return the folder of a session's offloaded results."""
@@ -339,7 +287,7 @@ class Keeper:
         stages = self.find_summariser(row).settle().stages()
         return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in stages)
 
-    def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
+    def update_settings(self, session: OpenSession, **changes: object) -> None:
         """Store settings of a session, key by key; None removes one."""
         self.ledger.update_session(session.id, {"settings": changes}, self.clock())
         session.row = replace(session.row, settings=merge_settings(session.row.settings, changes))

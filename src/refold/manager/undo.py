@@ -24,25 +24,16 @@ from refold.ledger.sql.forget import GONE, Words
 from refold.ledger.sql.ledger import Ledger, list_all_sessions, read_all_events
 from refold.manager.flow import leased
 from refold.manager.notices import Notice
-from refold.manager.session import (
-    BRAKE,
-    FORCED,
-    FORGOTTEN,
-    PINNED,
-    REDO,
-    RESPONSES,
-    OpenSession,
-    parse_stored,
-    read_pinned,
-)
-from refold.manager.store import Keeper, Slot
+from refold.manager.session import OpenSession, parse_stored
+from refold.manager.session_state import RESPONSES, SessionState
+from refold.manager.store import Keeper
 from refold.memory import MarkdownSync, is_section_of
 from refold.recall.originals import find_handle
 from refold.stages.offload import OffloadFile, files_of, offloaded_path
 
 REDO_MAX = 50
 # Settings that hold sentences: why compressions stopped, what forces the next one, the session's title.
-_SENTENCES = (BRAKE, FORCED, "title")
+_SENTENCES = ("brake", "forced", "title")
 
 
 # The edits to switch, and the groups of edits that can be redone afterwards.
@@ -66,7 +57,7 @@ def _choose_undo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> C
         raise HandleUnknown("there is no compression of {session!r} to undo", session=session.id)
     chosen = batches[-1].edits if edit_id is None else _find_named(session.id, stored, batches, edit_id)
     ids = with_descendants(stored, chosen)
-    return ids, [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
+    return ids, [*map(list, session.state.redo), list(ids)][-REDO_MAX:]
 
 
 def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tuple[str, ...]:
@@ -96,7 +87,7 @@ def _find_named(
 
 def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> Choice:
     """Choose the last undo, or the group of one undone edit with all groups that it was made from."""
-    groups = read_redo(session.row.settings.get(REDO))
+    groups = session.state.redo
     if not groups:
         raise HandleUnknown("nothing of {session!r} can be redone: the last change was not an undo", session=session.id)
     wanted = (edit_id or "").strip().lower()
@@ -112,31 +103,25 @@ def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> C
         more = {at for at, group in enumerate(groups) if not needed.isdisjoint(group)} - chosen
         chosen |= more
     ids = tuple(dict.fromkeys(one for at in sorted(chosen) for one in groups[at]))
-    return ids, [group for at, group in enumerate(groups) if at not in chosen]
-
-
-def read_redo(settings: object) -> list[list[str]]:
-    """Return the groups of edits that can be redone, in the order they were undone."""
-    stored = settings if isinstance(settings, list) else []
-    return [[one for one in group if isinstance(one, str)] for group in stored if isinstance(group, list)]
+    return ids, [list(group) for at, group in enumerate(groups) if at not in chosen]
 
 
 def switch(keeper: Keeper, session_id: str, edit_id: str | None, *, on: bool) -> Switched:
     """Undo the last compression or one edit by its id; redo the last undo or one undone edit with ``on``."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as slot, leased(keeper, session_id):
-        session = keeper.open_stored(slot, session_id)
+    with keeper.held(session_id) as session, leased(keeper, session_id):
+        keeper.open(session)
         ids, groups = (_choose_redo if on else _choose_undo)(keeper.ledger, session, edit_id)
-        now, before = keeper.clock(), session.item_tokens + slot.fixed_tokens
+        now, before = keeper.clock(), session.item_tokens + session.fixed_tokens
         kind, fields = "redone" if on else "undone", {"edits": list(ids)}
         stored = keeper.ledger.read_edits(session_id, active_only=False)
         shown = [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)]
         named = _write_named(keeper, session, shown)
         event = Event(kind, now, {**fields, "tokens_before": before})
         keeper.ledger.switch_edits(session_id, ids, on=on, now=now, event=event)
-        keeper.ledger.update_session(session_id, {"settings": {REDO: groups or None}}, now)
-        slot.session = None
-        after = keeper.open_stored(slot, session_id).item_tokens + slot.fixed_tokens
+        keeper.ledger.update_session(session_id, {"settings": {"redo": groups or None}}, now)
+        session.drop()
+        after = keeper.open(session).item_tokens + session.fixed_tokens
         keeper.complain(session_id, _remove_others(keeper, session_id, named))
         keeper.tell(Notice(kind, session_id, NO_REASON, before, after, now, fields=fields), is_logged=False)
         return Switched(ids, before, after)
@@ -166,26 +151,25 @@ def _remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> l
 def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str, ...]:
     """Pin or unpin the messages on the path that a handle names."""
     row = keeper.need_row(session_id)
-    with keeper.held(session_id) as slot:
-        session = keeper.open_stored(slot, session_id)
+    with keeper.held(session_id) as session:
+        keeper.open(session)
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
         if not named:
             raise HandleUnknown(
                 "{handle!r} is no longer part of {session_id!r}", handle=handle[:40], session_id=session_id
             )
-        pinned = read_pinned(session.row.settings)
-        pinned = pinned | named if on else pinned - named
+        pinned = session.state.pinned | named if on else session.state.pinned - named
         kept = [one for one in session.ids if one in pinned]
-        keeper.update_settings(session, {PINNED: kept or None})
+        keeper.update_settings(session, pinned=kept or None)
         return tuple(kept)
 
 
 def read_view(keeper: Keeper, session_id: str) -> list[Item]:
     """Return the items of a session's view, without their originals."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as slot:
-        return list(keeper.open_stored(slot, session_id).items)
+    with keeper.held(session_id) as session:
+        return list(keeper.open(session).items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +188,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
         delete(keeper, session_id)
         return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
-    with keeper.held(session_id) as slot, leased(keeper, session_id):
+    with keeper.held(session_id) as session, leased(keeper, session_id):
         named = find_handle(keeper.ledger, row, handle)
         # Every message with the content of one of these: leaked text may be in several places.
         same = [one for each in named for one in keeper.ledger.find_messages(row.id, each.digest, limit=10_000)]
@@ -213,13 +197,13 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         stubs = {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
         entries = _list_entries(keeper, session_id, set(ids))
         now = keeper.clock()
-        known = row.settings.get(FORGOTTEN)
-        merged = {**(known if isinstance(known, dict) else {}), **stubs}
-        changes = {FORGOTTEN: merged, RESPONSES: None, **_scrub_settings(row, Words(one.raw or None for one in stored))}
+        merged = {**SessionState.read(row.settings).stubs, **stubs}
+        scrubbed = _scrub_settings(row, Words(one.raw or None for one in stored))
+        changes = {"forgotten": merged, RESPONSES: None, **scrubbed}
         keeper.ledger.update_session(session_id, {"settings": changes}, now)
         count = keeper.ledger.forget(session_id, ids, now)
-        slot.session = None
-        session = keeper.open_stored(slot, session_id)
+        session.drop()
+        keeper.open(session)
         warnings = _remove_others(keeper, session_id, _write_named(keeper, session, session.edits))
         keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
@@ -228,11 +212,11 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
 
 def delete(keeper: Keeper, session_id: str) -> bool:
     """Erase a session from the ledger, with its folder of files."""
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as session:
         is_gone = keeper.ledger.delete_session(session_id)
         keeper.find_folder(session_id).remove_all()
-        slot.session = None
-        slot.sent = None
+        session.drop()
+        session.sent = None
         return is_gone
 
 
@@ -261,15 +245,15 @@ def salvage_ledger(keeper: Keeper) -> Salvaged:
 def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:
     if not any(one.edit.stage == "offload" for one in keeper.ledger.read_edits(row.id)):
         return []
-    with keeper.held(row.id) as slot:
+    with keeper.held(row.id) as session:
         try:
-            if not _find_wrong(keeper, slot, row.id):
+            if not _find_wrong(keeper, session):
                 return []
         except LedgerError as error:
             return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
         # Another process may be changing the view and its files right now. Under the lease none can.
         with leased(keeper, row.id):
-            wrong = _find_wrong(keeper, slot, row.id)
+            wrong = _find_wrong(keeper, session)
             if repair and wrong:
                 keeper.find_folder(row.id).write(wrong)
         return [
@@ -278,13 +262,13 @@ def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Find
         ]
 
 
-def _find_wrong(keeper: Keeper, slot: Slot, session_id: str) -> list[OffloadFile]:
+def _find_wrong(keeper: Keeper, session: OpenSession) -> list[OffloadFile]:
     """Return the files named by the current view whose content is missing or wrong, with the right content."""
-    row = keeper.ledger.read_session(session_id)
+    row = keeper.ledger.read_session(session.id)
     if row is None:
         return []
-    session = keeper.open(slot, row)
-    folder = keeper.find_folder(session_id)
+    keeper.open(session, row)
+    folder = keeper.find_folder(session.id)
     return [file for file in _find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
 
 

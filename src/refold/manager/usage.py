@@ -22,18 +22,9 @@ from refold.errors import FormatError
 from refold.formats.intake import to_plain
 from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
 from refold.ledger.sql.ledger import Ledger, read_all_events
-from refold.manager.session import (
-    CALIBRATION,
-    CARRY,
-    FORCED,
-    REPORTED,
-    OpenSession,
-    Reported,
-    StoredCarry,
-    read_calibration,
-    write_calibration,
-)
-from refold.manager.store import Keeper, Sent, Slot
+from refold.manager.session import OpenSession, Sent
+from refold.manager.session_state import Reported, SessionState, StoredCarry, write_calibration
+from refold.manager.store import Keeper
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
 # A cut-off answer means a full window only if the request came near the window.
@@ -79,14 +70,13 @@ def observe_usage(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]
 
 
 def _observe_one(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as session:
         row = keeper.need_row(session_id)
-        (usage,), changes = describe_reports(keeper, slot, row, (report,))
+        (usage,), changes = describe_reports(keeper, session, row, (report,))
         keeper.ledger.add_usage(session_id, usage)
         if changes:
             keeper.ledger.update_session(session_id, {"settings": changes}, keeper.clock())
-        session = slot.session
-        if session is not None and session.is_current(row):
+        if session.is_loaded and session.is_as_stored(row):
             session.row = replace(row, settings=merge_settings(row.settings, changes))
 
 
@@ -96,16 +86,14 @@ def _observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsa
         held: list[OpenSession] = []
         extensions: list[Extension] = []
         for session_id, listed in reports.items():
-            slot = keeper.hold_now(session_id)
-            if slot is None:
+            session = keeper.hold_now(session_id)
+            if session is None:
                 continue
-            stack.callback(keeper.let_go, slot)
-            session = slot.session
+            stack.callback(keeper.let_go, session)
             with suppress(FormatError):  # ``_observe_one`` raises it for this session alone.
-                if session is not None:
-                    usages, changes = describe_reports(keeper, slot, session.row, listed)
-                    extensions.append(Extension(session.row, (), keeper.clock(), usages, changes))
-                    held.append(session)
+                usages, changes = describe_reports(keeper, session, session.row, listed)
+                extensions.append(Extension(session.row, (), keeper.clock(), usages, changes))
+                held.append(session)
         rows = (keeper.ledger.extend(extensions, may_wait=True) if extensions else None) or [None] * len(held)
         stored = set()
         for session, row in zip(held, rows, strict=True):
@@ -116,35 +104,34 @@ def _observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsa
 
 
 def describe_reports(
-    keeper: Keeper, slot: Slot, row: SessionRow, reports: Sequence[ReportedUsage]
+    keeper: Keeper, session: OpenSession, row: SessionRow, reports: Sequence[ReportedUsage]
 ) -> tuple[list[StoredUsage], dict[str, object]]:
     """Return the usage to record for providers' reports, and the session settings that follow from them."""
     usages: list[StoredUsage] = []
     changes: dict[str, object] = {}
     for report in reports:
-        sent = slot.sent or Sent(row.model, 0, "", row.messages)
+        sent = session.sent or Sent(row.model, 0, "", row.messages)
         sizes = {"counted_tokens": sent.tokens, "path_length": sent.messages, "edits_version": row.edits_version}
         usages.append(StoredUsage(keeper.clock(), sent.model, **sizes, **read_usage(report.usage)))
         if report.is_extra:
             continue
-        changes |= _learn(slot, {**row.settings, **changes}, usages[-1])
+        changes |= _learn(session, SessionState.read({**row.settings, **changes}), usages[-1])
         if forced := _find_force(keeper, row, usages[-1], report):
-            changes[FORCED] = forced.to_json()
+            changes["forced"] = forced.to_json()
     return usages, changes
 
 
-def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> dict[str, object]:
+def _learn(session: OpenSession, state: SessionState, usage: StoredUsage) -> dict[str, object]:
     """Return the settings that a report changes: the calibration, and the provider's figure for the view."""
-    sent = slot.sent
+    sent = session.sent
     if sent is None or usage.input_tokens <= 0:
         return {}
-    calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
+    calibration = state.calibration.observe(sent.model, sent.tokens, usage.input_tokens)
     reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    changes: dict[str, object] = {CALIBRATION: write_calibration(calibration), REPORTED: asdict(reported)}
-    stored = StoredCarry.read(settings)
-    if stored is None or not stored.is_newer(slot.prepared_at):
-        carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at, slot.system_tokens, slot.fixed_tokens)
-        changes[CARRY] = carry.to_settings()
+    changes: dict[str, object] = {"calibration": write_calibration(calibration), "reported": asdict(reported)}
+    if state.carry is None or not state.carry.is_newer(session.prepared_at):
+        fixed = session.system_tokens, session.fixed_tokens
+        changes["carry"] = StoredCarry(session.carry, sent.messages, session.prepared_at, *fixed).to_json()
     return changes
 
 
@@ -153,7 +140,8 @@ def _find_force(keeper: Keeper, row: SessionRow, usage: StoredUsage, report: Rep
         return because.OVERFLOW()
     if report.finish_reason not in ("length", "max_tokens"):
         return NO_REASON
-    window = keeper.find_budget(replace(row, model=usage.model), keeper.find_counter(row)).window
+    counter = keeper.find_counter(row.model, SessionState.read(row.settings))
+    window = keeper.find_budget(replace(row, model=usage.model), counter).window
     used = usage.input_tokens + usage.output_tokens
     # If the window was not nearly full, the limit on the answer cut it off, unless the settings say otherwise.
     is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window
@@ -375,11 +363,15 @@ def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) 
 
 
 def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[StoredUsage]) -> float:
-    """Estimate the cost of summaries by a model: their originals were the input, their text the output."""
+    """Return the cost of notes by a model; without a usage their originals count as input, their text as output."""
     info = model_info(usages[-1].model if usages else None)
     if info.prices is None:
         return 0.0
     tariff = Tariff.of_model(info)
     asked = [one.edit for one in edits if one.edit.fold is not None and one.edit.fold.by not in _MECHANICAL]
-    charges = [charge_ask(edit.tokens_before, edit.tokens_after, tariff).total for edit in asked]
+    charges = []
+    for edit in asked:
+        read, cached, written = (edit.fold and edit.fold.usage) or (0, 0, 0)
+        paid = read - cached * (1 - tariff.cache.read) if read else edit.tokens_before
+        charges.append(charge_ask(round(paid), written or edit.tokens_after, tariff).total)
     return fsum(charges) * info.prices.input / _MILLION

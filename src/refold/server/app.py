@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
@@ -26,6 +26,8 @@ from refold.llm.choose import name_conversation
 from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
 from refold.patterns import compile_all
+from refold.reading.tools import load_rules
+from refold.reading.values import classify_word
 from refold.server.auth import Caller, KeyRing, contains_key, hide_keys
 from refold.server.beacon import PATH as RUNS
 from refold.server.beacon import Beacon, lit, make_beacon
@@ -50,7 +52,7 @@ from refold.server.request import (
     send_whole,
 )
 from refold.server.session_lookup import Identities
-from refold.server.settings import GatewaySettings
+from refold.server.settings import GatewaySettings, find_missing_switch
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
 from refold.server.worker import FairThreads, request_owner
@@ -103,6 +105,14 @@ def _split_run(scope: Scope) -> tuple[str, Scope]:
     return found[1], {**scope, "path": scope["path"][found.end() :] or "/", "raw_path": rest or b"/"}
 
 
+def _warm() -> None:
+    """Compile the patterns, and load the tables, of a first fold."""
+    compile_all()
+    for kind in ("tool", "command"):
+        load_rules(kind)
+    classify_word("v1.2.3")  # Any word that may be a value loads the table of sorts.
+
+
 class Application:
     """The gateway, its interface, its page and the probes."""
 
@@ -113,6 +123,7 @@ class Application:
         *,
         keys: KeyRing | None = None,
         make_page: Callable[[Application], Any] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
         self.manager = manager
@@ -130,11 +141,12 @@ class Application:
         manager.on("compressed", lambda _: self.metrics.compressions.inc())
         self.identities = Identities(self.settings.sessions_known_max)
         self.preparer = Preparer(self.settings, manager, self.limits, self.identities)
-        self.upstreams = Upstreams(self.settings)
+        self.upstreams = Upstreams(self.settings, environ)
         overflow = OverflowRecovery(self.preparer, self.limits)
         self.gateway = Gateway(self.settings, self.upstreams, self.preparer, overflow, self.metrics)
         self.is_ready = False
         self.is_stopping = False
+        self.ends_with_runs = False  # It lives as long as a wrapped program.
         self.streams: Counter[str] = Counter()
         self._interface: Any = None
         self._making = threading.Lock()
@@ -147,20 +159,26 @@ class Application:
         self._warming: asyncio.Task[None] | None = None
 
     @contextmanager
-    def announce(self, url: str) -> Iterator[None]:
+    def announce(self, url: str) -> Iterator[Beacon]:
         """Let ``refold wrap`` on this machine find the gateway by a file in its workspace."""
         self._beacon = make_beacon(url)
         with lit(self._beacon, self.manager.workspace_path):
-            yield
+            yield self._beacon
+
+    def follow(self, beacon: Beacon) -> None:
+        """Answer for a gateway that another process has announced."""
+        self._beacon = beacon
 
     async def start(self) -> None:
         """Open connections, load vocabulary and known sessions; start to compile the patterns for the first fold."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(FairThreads())
         self.upstreams.open()
+        if (missing := find_missing_switch(self.manager.config, self.settings)) is not None:
+            log.warning("rules write the summaries", extra={"fields": {"said": str(missing)}})
         # Loading a vocabulary holds the interpreter lock: the first request would block all others.
         counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
-        self._warming = asyncio.create_task(asyncio.to_thread(compile_all))
+        self._warming = asyncio.create_task(asyncio.to_thread(_warm))
         if not await self._load_known():
             self._loading = asyncio.create_task(self._load_later())
 
@@ -290,6 +308,7 @@ class Application:
                 "anthropic_upstream": show_url(self.settings.anthropic_upstream),
                 "preset": self.manager.config.preset_name,
                 "started": self._beacon.started,
+                "ends_with_runs": self.ends_with_runs,
             }
         await send_json(send, 200 if caller is not None else 401, answer)
 

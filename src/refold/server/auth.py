@@ -25,13 +25,14 @@ from refold.conversation.message import frozen
 from refold.errors import ConfigError, RefoldError
 from refold.ledger.sql.ledger import Ledger
 from refold.offload import lock_folder, make_folder, write_whole
+from refold.recall import family
 from refold.server.request import Headers, find_bearer, find_header
 
 PREFIX = "rk-"
 KEYS_MAX = 10_000
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ID_CHARS = 8
-TENANT_MARK = "@"
+TENANT_MARK = family.TENANT_MARK
 # A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
 MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
 TENANTS_MAX = 10_000
@@ -235,7 +236,7 @@ def _read_keys(path: Path) -> list[StoredKey]:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            "{path} cannot be read ({kind}); mend it, or remove it and make new keys",
+            "cannot read the key file {path} ({kind}); repair it, or delete it and run 'refold key add'",
             path=path,
             kind=type(error).__name__,
         ) from None

@@ -24,7 +24,7 @@ from refold.errors import RefoldError
 from refold.formats.streamed import StreamedAnswer
 from refold.ledger.records import SessionRow
 from refold.ledger.sql.ledger import Ledger
-from refold.manager.session import HELD, RESPONSES
+from refold.manager.session_state import HELD, RESPONSES
 from refold.server.auth import TENANT_MARK, make_id
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json
 from refold.server.outgoing import Outgoing
@@ -174,16 +174,11 @@ class Chains:
         known = self._known.get((tenant, conversation))
         if known is not None or self._ledger is None:
             return known
-        session_id = make_id(tenant, name_provided(conversation))
         try:
-            row = await asyncio.to_thread(self._ledger.read_session, session_id)
-            if row is None or HELD in row.settings:
-                return None
-            found = await asyncio.to_thread(_read_entry, self._ledger, row, conversation)
+            return await asyncio.to_thread(_read_conversation, self._ledger, tenant, conversation)
         except RefoldError as error:
             log.warning("a conversation could not be looked up", extra={"fields": {"error": type(error).__name__}})
             return None
-        return found[0] if found is not None and found[1] else None
 
     def begin(self, tenant: str, created: Mapping[str, Any], body: bytes) -> None:
         """Note that a conversation was created at the provider, with the items in this request."""
@@ -281,6 +276,12 @@ def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: i
             found = _read_entry(ledger, row, response_id)
             return found[0] if found is not None else None
     return None
+
+
+def _read_conversation(ledger: Ledger, tenant: str, conversation: str) -> KnownResponse | None:
+    row = ledger.read_session(make_id(tenant, name_provided(conversation)))
+    found = _read_entry(ledger, row, conversation) if row is not None and HELD not in row.settings else None
+    return found[0] if found is not None and found[1] else None
 
 
 def _find_entry(row: SessionRow, response_id: str) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ from refold.server.body import (
 from refold.server.outgoing import Attempt, Outgoing
 from refold.server.overflow import NO_LIMITS, Limits, limit_exactly
 from refold.server.settings import GatewaySettings
-from refold.server.wires import Wire
+from refold.server.wires import Wire, move_marks
 from refold.stages.stage import check_nothing
 from refold.tokens import counter_for, model_info
 
@@ -57,7 +57,7 @@ THREADS_MAX = 2
 # The time limit of a request is looked at this often; a process that ran for less of a step than this share waited.
 STEP_S, WAITING_SHARE = 0.1, 0.05
 # A compression in memory is not stored, so nothing can be recalled from it: it removes no more than it must.
-_KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
+_KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "depth": None, "target_tokens": None, "compact_target": None}
 # No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
 _BYTES_PER_TOKEN = 6
 # How much of a request is counted to estimate the rest.
@@ -96,12 +96,22 @@ class SmallerBody:
     made: Sequence[Edit] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, request: ReadRequest, prepared: PreparedContext, over: tuple[int, int] | None) -> SmallerBody:
-        """Return a request as it was prepared."""
+    def of(
+        cls,
+        request: ReadRequest,
+        prepared: PreparedContext,
+        over: tuple[int, int] | None = None,
+        *,
+        moves_marks: bool = False,
+    ) -> SmallerBody:
+        """Return a request as it was prepared; ``moves_marks``: with the client's cache marks in better places."""
         report, tokens = prepared.report, prepared.total_tokens
         reason = report.reason if report is not None and report.stages else NO_REASON
         before, edits = max(tokens, prepared.original_tokens), prepared.edits
-        return cls(write_request(request, prepared.messages), tokens, before, len(edits), reason, over, edits)
+        written = write_request(request, prepared.messages)
+        if written is not None and moves_marks:
+            written = dump_json(move_marks(request.body, prepared.messages))
+        return cls(written, tokens, before, len(edits), reason, over, edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +301,23 @@ def compress_to_fit(
             config = config.model_copy(update=asdict(smallest))
         else:
             return SmallerBody.of(request, prepared, over)
+
+
+async def prepare_whole(
+    manager: ContextCompressionManager, attempt: Attempt, *, may_be_over: bool = True, moves_marks: bool = False
+) -> SmallerBody:
+    """Prepare a request through a manager; one that cannot fit comes as small as possible if it ``may_be_over``."""
+    over, request = None, attempt.request
+    try:
+        prepared = await manager.prepare(attempt.make_whole_request())
+    except BudgetTooSmall as error:
+        if not error.tokens or not may_be_over:
+            raise
+        over = error.tokens, error.budget
+        smallest = limit_exactly(error.tokens, find_margin(request.model, manager.config))
+        prepared = await manager.prepare(replace(attempt, limits=smallest).make_whole_request())
+    assert prepared is not None, "a whole history follows nothing"
+    return await asyncio.to_thread(SmallerBody.of, request, prepared, over, moves_marks=moves_marks)
 
 
 def cut_down(wire: Wire, body: bytes, config: CompressionConfig, limits: Limits) -> SmallerBody:

@@ -42,7 +42,7 @@ from refold.server.request import (
 )
 from refold.server.session_lookup import name_provided
 from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
-from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
+from refold.server.upstream import AnswerReader, AnswerStart, BrokenOff, Upstreams, look_for_refusal, relay_answer
 from refold.server.wires import RESPONSES, Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
 
 # Statuses with which providers refuse a request as too long.
@@ -198,23 +198,23 @@ class Gateway:
             if self._settings.recall_tool and prepared.request is not None and not is_added:
                 exchange.recall = make_recall_tool(wire)
         response = await self._send(exchange, path)
-        look = Look()
+        start = AnswerStart()
         try:
             await self._preparer.settle(exchange.outgoing, body)
             while exchange.outgoing.session is not None:
-                look = await look_for_refusal(response, self._settings.client_stall_s, body)
-                smaller = await self._shrink(exchange, look.overflow, body) if look.overflow is not None else None
+                start = await look_for_refusal(response, self._settings.client_stall_s, body)
+                smaller = await self._shrink(exchange, start.overflow, body) if start.overflow is not None else None
                 if smaller is None:
                     break
                 response.close()
-                exchange.outgoing, exchange.retries, look = smaller, exchange.retries + 1, Look()
+                exchange.outgoing, exchange.retries, start = smaller, exchange.retries + 1, AnswerStart()
                 response = await self._send(exchange, path)
-            if response.status == 200 and look.overflow is None:
+            if response.status == 200 and start.overflow is None:
                 self._overflow.note_accepted(exchange.outgoing)
             if exchange.recall is not None and response.status == 200:
-                await self._relay_turn(exchange, path, response, look.head, send, watch)
+                await self._relay_turn(exchange, path, response, start.head, send, watch)
             else:
-                await self._relay(exchange, response, look.head, send, watch)
+                await self._relay(exchange, response, start.head, send, watch)
         finally:
             response.close()
 
@@ -268,8 +268,7 @@ class Gateway:
         outgoing, wire = exchange.outgoing, exchange.wire
         reader = None
         if wire is not None and outgoing.session is not None and response.status == 200:
-            coding = response.headers.get("content-encoding", "")
-            reader = AnswerReader(wire.answer(), response.headers.get("content-type", ""), coding)
+            reader = AnswerReader(wire.answer(), response.headers)
         elif exchange.asked.method != "GET" and response.status < 300:
             reader = self._watch_conversations(exchange, response)
         exchange.status, exchange.has_begun = response.status, True
@@ -300,8 +299,7 @@ class Gateway:
         if rest[0]:
             self._chains.distrust(exchange.asked.tenant, rest[0])
             return None
-        coding = response.headers.get("content-encoding", "")
-        return AnswerReader(ResponseAnswer(), response.headers.get("content-type", ""), coding)
+        return AnswerReader(ResponseAnswer(), response.headers)
 
     def _remember(self, exchange: Exchange, answered: StreamedAnswer) -> None:
         """Remember a response that the client may continue by its id, or by the provider's conversation."""

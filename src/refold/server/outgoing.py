@@ -27,7 +27,7 @@ from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.background import Ticket
 from refold.manager.prepare import PreparedView
-from refold.manager.session import HELD
+from refold.manager.session_state import HELD
 from refold.manager.usage import ReportedUsage
 from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession, store_known
@@ -226,6 +226,7 @@ class Reporter:
         session = outgoing.session
         if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
             return  # Another request was prepared meanwhile, or this one was not prepared.
+        is_extra = is_extra or outgoing.reason.code == because.SENT_WHOLE.code
         if answered.has_usage:
             finish_reason = None if is_extra else answered.finish_reason or None
             session.due.append(ReportedUsage(answered.usage, finish_reason, is_extra=is_extra))

@@ -142,11 +142,15 @@ class LearnedLimits:
 
     def lower_output(self, key: LimitKey) -> bool:
         """Note that ``max_tokens`` has to be lowered for anything to fit; False if that does not help."""
-        sizes = self.read(key)
-        if not (sizes.counts_output and sizes.window) or sizes.lowers_output:
+        if not self.may_lower_output(key):
             return False
-        sizes.lowers_output = True
+        self.read(key).lowers_output = True
         return True
+
+    def may_lower_output(self, key: LimitKey) -> bool:
+        """Return whether a lower ``max_tokens`` would make room."""
+        sizes = self.read(key)
+        return sizes.counts_output and bool(sizes.window) and not sizes.lowers_output
 
     def _need(self, key: LimitKey) -> Sizes:
         sizes = self._sizes.setdefault(key, Sizes())

@@ -16,28 +16,26 @@ from weakref import WeakValueDictionary
 
 from refold.config.values import follow_output
 from refold.conversation import because
-from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall
-from refold.formats import place_messages
+from refold.conversation.reason import Reason
+from refold.errors import BudgetTooSmall, RefoldError
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
+from refold.manager.batch import WorkLimit
 from refold.manager.prepare import PreparedView
-from refold.manager.session import FORGOTTEN
-from refold.prepared import PreparedContext
 from refold.server.auth import TenantStorage, make_id
-from refold.server.body import (
-    Places,
-    ReadRequest,
-    TooManyValues,
-    Unreadable,
-    dump_json,
-    find_places,
-    read_request,
-    write_request,
+from refold.server.body import Places, ReadRequest, TooManyValues, Unreadable, find_places, read_request
+from refold.server.fallback import (
+    Fallback,
+    SmallerBody,
+    WorkerFailed,
+    compress_to_fit,
+    limit_config,
+    make_job,
+    prepare_whole,
+    wait_working,
 )
-from refold.server.fallback import Fallback, WorkerFailed, find_margin, make_job, wait_working
 from refold.server.outgoing import Attempt, Outgoing, Reporter, splice_body, store_held
-from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly, limit_window
+from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_window
 from refold.server.recall_tool import make_recall_tool
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
@@ -54,8 +52,9 @@ from refold.server.session_lookup import (
     store_parent,
 )
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
-from refold.server.wires import Wire, move_marks
+from refold.server.wires import Wire, asks_for_summary
 from refold.server.worker import BodyWorkers
+from refold.stages.stage import OutOfTime
 
 log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
@@ -143,12 +142,41 @@ class Preparer:
             attempt = Attempt(session, request, self._find_limits(session, request), body, continued)
             new_bytes = len(body) - (continued.remembered.places.end if continued is not None else 0)
             if await self.storage.is_full(asked.tenant, new_bytes):
-                return await self._prepare_unstored(attempt)
+                session.synced = ()
+                reason = because.NOT_STORED(limit=self.storage.bytes_max)
+                log.warning(reason.code, extra={"fields": {"session": session.id}})
+                compressed = await self._fallback.prepare(attempt, "storage-limit")
+                return replace(compressed, reason=reason, is_failed_open=True)
             outgoing = self._prepare_now(attempt) or await self._run_bounded(attempt)
+            if outgoing.edits and asks_for_summary(request.messages, request.system):
+                outgoing = await self._show_originals(attempt, outgoing)
         except BaseException:
             self.leave(session)
             raise
         return outgoing
+
+    async def _show_originals(self, attempt: Attempt, prepared: Outgoing) -> Outgoing:
+        """Return a client's own compaction with as much of the originals as fits, instead of the records of folds.
+
+        It is stored as it was prepared. What a person has forgotten stays hidden.
+        """
+        session, manager = attempt.session, self.manager
+        request = attempt.request
+        whole = await self._read(session.tenant, request.wire, attempt.body) if request.known else request
+
+        def compress() -> SmallerBody | None:
+            if manager.ledger.find_forgotten(session.id) or not whole.messages:
+                return None
+            return compress_to_fit(whole, limit_config(manager.config, attempt.limits), (), WorkLimit().check)
+
+        try:
+            made = await asyncio.to_thread(compress)
+        except (RefoldError, OutOfTime):
+            made = None
+        if made is None or made.over or made.tokens <= prepared.tokens_after:
+            return prepared
+        body = attempt.body if made.written is None else made.written
+        return replace(prepared, body=body, reason=because.SENT_WHOLE(), tokens_after=made.tokens, edits=made.edits)
 
     async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, *, name: str = "") -> Outgoing:
         """Store a request that passes through because the provider holds part of it; say so once per session.
@@ -184,14 +212,6 @@ class Preparer:
             log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
         return Outgoing(body, reason, session, generation=session.generation, held=request)
 
-    async def _prepare_unstored(self, attempt: Attempt) -> Outgoing:
-        """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
-        attempt.session.synced = ()
-        outgoing = await self._fallback.prepare(attempt, "storage-limit")
-        reason = because.NOT_STORED(limit=self.storage.bytes_max)
-        log.warning(reason.code, extra={"fields": {"session": attempt.session.id}})
-        return replace(outgoing, reason=reason, is_failed_open=True)
-
     async def _look_up(self, asked: Asked, request: ReadRequest, named: str, origin: Origin) -> KnownSession:
         """Return the session that a request continues, or a new one; store the new parent of one that it leads."""
         identities, ledger = self._identities, self.manager.ledger
@@ -216,20 +236,13 @@ class Preparer:
         request: ReadRequest = await self.workers.run("read", tenant, wire, body)
         return replace(request, wire=wire)
 
-    async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:
-        """Return a request with all its messages if only its tail was read; a large one unchanged."""
-        if not request.known:
-            return request
-        return await self._read(session.tenant, request.wire, body)
-
     async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits, window: int) -> Outgoing:
         """Prepare a refused request again, under other limits; ``original`` is the client's request.
 
         ``window`` is the model's window if refusals stated it, else 0. It is stored with the session, for other faces.
         """
         session, request = outgoing.session, outgoing.request
-        assert session is not None, "only a prepared request can be prepared again"
-        assert request is not None, "only a prepared request can be prepared again"
+        assert session is not None and request is not None, "only a prepared request can be prepared again"  # noqa: PT018
         manager = self.manager
 
         def note() -> None:
@@ -279,22 +292,15 @@ class Preparer:
         return outgoing
 
     async def _run(self, attempt: Attempt) -> Outgoing:
-        session, manager = attempt.session, self.manager
+        """Prepare a request through the manager, once the requests of its session before it are prepared."""
+        session = attempt.session
         try:
             async with session.turn:
                 # Store the last answer's usage first: the next decision depends on it.
                 await self.reporter.wait(session)
-                due = self.reporter.take_due(session)
                 session.generation += 1
-                run = replace(attempt, due=due)
-                outgoing = await self._run_tail(run) if run.is_synced else None
-                if outgoing is None:
-                    if run.due:
-                        await self.reporter.run(session, partial(manager.observe_together, {session.id: run.due}))
-                    run.request, run.ticket = await self._read_whole(session, run.request, run.body), None
-                    is_large = len(attempt.body) > self._settings.worker_bytes_min
-                    outgoing = await (self._run_large(run) if is_large else self._run_to_fit(run))
-                return outgoing
+                run = replace(attempt, due=self.reporter.take_due(session))
+                return (await self._run_tail(run) if run.is_synced else None) or await self._run_whole(run)
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
             outgoing = await self._fallback.prepare(attempt, type(error).__name__)
@@ -303,87 +309,58 @@ class Preparer:
 
     async def _run_tail(self, attempt: Attempt) -> Outgoing | None:
         """Prepare a request from its new messages, stored with due reports; None if the session has changed."""
-        manager, view = self.manager, None
-        if attempt.ticket is None:
-            now = await asyncio.to_thread(manager.prepare_now, attempt.make_tail_request())
-            if now is None:
-                return None
-            attempt.due.clear()
-            attempt.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
-            view = now.view
-        if view is None:
-            if not await self._writes.wait(attempt.ticket):
-                return None
-            prepared = await manager.prepare(attempt.make_request())
-            view = await asyncio.to_thread(self._read_prepared, attempt.session, prepared)
-        if view is None:
+        if attempt.ticket is not None and not await self._writes.wait(attempt.ticket):
             return None
+        wanted = attempt.make_tail_request() if attempt.ticket is None else attempt.make_request()
+        prepared = await self.manager.prepare(wanted)
+        if prepared is None:
+            return None
+        attempt.due = attempt.due if attempt.ticket is not None else []
+        view = PreparedView.of(prepared)
         return self._finish(attempt, view, await asyncio.to_thread(self._splice, attempt, view))
 
-    async def _run_to_fit(self, attempt: Attempt) -> Outgoing:
-        """Prepare a request from its whole history; if nothing fits the budget, send the smallest possible context."""
-        session, request = attempt.session, attempt.request
-        try:
-            return await self._run_whole(attempt)
-        except BudgetTooSmall as error:
-            if not error.tokens:
-                raise
-            session.synced = ()
-            if self._limits.lower_output(find_limit_key(session, request)):
-                return await self._run_to_fit(replace(attempt, limits=self._find_limits(session, request)))
-            reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
-            self.reporter.report_failure(session, reason, error)
-            smallest = limit_exactly(error.tokens, find_margin(request.model, self.manager.config))
-            outgoing = await self._run_whole(replace(attempt, limits=smallest))
-            return replace(outgoing, reason=reason, is_over=True)
+    async def _run_whole(self, attempt: Attempt) -> Outgoing:
+        """Prepare a request from its whole history, a large one in a worker process, which opens the same ledger.
 
-    async def _run_large(self, attempt: Attempt) -> Outgoing:
-        """Prepare a large request in a worker process, which opens the same ledger."""
-        session, request, manager = attempt.session, attempt.request, self.manager
+        If nothing fits the budget, the smallest possible context is sent.
+        """
+        session, manager, is_large = attempt.session, self.manager, len(attempt.body) > self._settings.worker_bytes_min
+        if attempt.due:
+            await self.reporter.run(session, partial(manager.observe_together, {session.id: attempt.due}))
+        request = attempt.request
+        if request.known:
+            request = await self._read(session.tenant, request.wire, attempt.body)
+        run, key = replace(attempt, request=request, ticket=None), find_limit_key(session, request)
         job = make_job(manager, session.id, attempt.limits)
-        result = await self.workers.run("prepare", session.tenant, request.wire, attempt.body, job=job)
-        if job.ledger is not None:
+        try:
+            if is_large:
+                made = await self.workers.run("prepare", session.tenant, request.wire, attempt.body, job=job)
+            else:
+                moves_marks = self._settings.cache_marks == "auto" and request.wire.name == "anthropic"
+                lowers = self._limits.may_lower_output(key)
+                made = await prepare_whole(manager, run, may_be_over=not lowers, moves_marks=moves_marks)
+        except BudgetTooSmall as error:
+            session.synced = ()
+            if not error.tokens or not self._limits.lower_output(key):
+                raise
+            return await self._run_whole(replace(run, limits=self._find_limits(session, request), due=[]))
+        is_stored = not is_large or job.ledger is not None
+        if is_stored:
             self.reporter.note_written()
             if not session.is_stored:
                 await asyncio.to_thread(store_known, manager.ledger, session, request)
-        self._memory.forget(session.id)
-        outgoing = attempt.make_outgoing(result, result.written)
-        session.synced = ()  # The worker changed the session, not the copy in this process.
-        if result.over is not None:
-            reason = because.OVER_BUDGET(tokens=result.over[0], limit=result.over[1])
+        outgoing = run.make_outgoing(made, made.written)
+        if is_large:
+            self._memory.forget(session.id)
+            session.synced = ()  # The worker changed the session, not the copy in this process.
+        else:
+            self._memory.remember_later(session, request, attempt.body)
+        if made.over is not None:
+            reason = because.OVER_BUDGET(tokens=made.over[0], limit=made.over[1])
+            self.reporter.report_failure(session, reason)
             return replace(outgoing, reason=reason, is_over=True)
-        if job.ledger is None and result.written is not None:
-            return replace(outgoing, reason=because.IN_MEMORY(error="no shared ledger"))
-        return outgoing
-
-    async def _run_whole(self, attempt: Attempt) -> Outgoing:
-        """Prepare a request from its whole history."""
-        session, request = attempt.session, attempt.request
-        prepared = await self.manager.prepare(attempt.make_whole_request())
-        self.reporter.note_written()
-        written = None
-        if prepared.edits or not session.is_stored:
-            written = await asyncio.to_thread(self._write, session, request, prepared)
-        self._memory.remember_later(session, request, attempt.body)
-        return attempt.make_outgoing(_describe(prepared), written)
-
-    def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
-        """Return the request with the view in it; None if nothing changed."""
-        if not session.is_stored:
-            store_known(self.manager.ledger, session, request)
-        written = write_request(request, prepared.messages)
-        if written is not None and self._settings.cache_marks == "auto" and request.wire.name == "anthropic":
-            written = dump_json(move_marks(request.body, prepared.messages))
-        return written
-
-    def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> PreparedView | None:
-        """Return the prepared context with the items of its view; None if the view has changed meanwhile. Blocks."""
-        if not prepared.edits:
-            return _describe(prepared)
-        row, items = self.manager.ledger.read_session(session.id), self.manager.read_view(session.id)
-        if row is None or place_messages(row.wire, [item.raw for item in items]) != list(prepared.messages):
-            return None
-        return replace(_describe(prepared), items=items, has_forgotten=FORGOTTEN in row.settings)
+        unstored = because.IN_MEMORY(error="no shared ledger")
+        return outgoing if is_stored or made.written is None else replace(outgoing, reason=unstored)
 
     def _splice(self, attempt: Attempt, view: PreparedView) -> tuple[Places | None, bytes | None] | None:
         """Return where the messages are, and the bytes with the view if that differs; None if it cannot be done."""
@@ -393,8 +370,7 @@ class Preparer:
         places = find_places(attempt.body, request.wire.key, continued.remembered.places, continued.kept)
         if not view.edits:
             return places, None
-        # Forgotten messages must not come back from a client that still has them.
-        if places is None or view.has_forgotten or self._settings.cache_marks == "auto":
+        if places is None or not view.items or self._settings.cache_marks == "auto":
             return None
         written = splice_body(places, view.items, request)
         return None if written is None else (places, written)
@@ -426,11 +402,7 @@ class Preparer:
         if await self._writes.wait(ticket):
             return
         session.synced = ()
-        try:
-            whole = await self._read(session.tenant, request.wire, body)
-        except (Unreadable, WorkerFailed, TooManyValues):
-            return
-        again = await self._run_bounded(Attempt(session, whole, self._find_limits(session, request), body))
+        again = await self._run_bounded(Attempt(session, request, self._find_limits(session, request), body))
         if again.is_failed_open:
             outgoing.is_failed_open, outgoing.reason = True, again.reason
 
@@ -444,12 +416,3 @@ class Preparer:
         """Forget a session that was erased."""
         self._identities.forget(session_id)
         self._memory.forget(session_id)
-
-
-def _describe(prepared: PreparedContext) -> PreparedView:
-    """Return the figures of a prepared context, with the reason of a compression that was just made."""
-    report = prepared.report
-    assert report is not None, "a manager reports what it did"
-    reason = report.reason if report.stages else NO_REASON
-    sizes = prepared.total_tokens, prepared.original_tokens, report.messages_before, len(prepared.edits)
-    return PreparedView(*sizes, reason=reason)

@@ -134,10 +134,9 @@ class TurnRecalls:
                 found = self._manager.recall(self._session_id, query, PASSAGES_MAX, tokens_max=room)
             except LedgerError:
                 return self.texts("nothing_yet")
-            passages = [(one.handle, one.role, one.text) for one in found]
-            if not passages:
+            if not found:
                 return self.texts("not_recalled", query=query[:80])
-            shown = self.texts.recalled(query, passages, f"{NAME}(handle)")
+            shown = self.texts.recalled(query, found, f"{NAME}(handle)", self._session_id)
             if self._count(shown) <= tokens_max:
                 return shown
         return self.texts("no_room")

@@ -28,6 +28,7 @@ from refold.server.app import Application
 START_S_MAX = 30.0
 BACKLOG = 2_048
 HEAD_BYTES_MAX = 131_072
+ADOPTED_MAX = 64
 _OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
@@ -188,15 +189,37 @@ def check_binding(application: Application) -> None:
 class GatewayServer(uvicorn.Server):
     """An HTTP server that exits without an error on SIGINT and SIGTERM."""
 
-    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+    def __init__(self, config: uvicorn.Config, application: Application, channel: socket.socket | None = None) -> None:
         super().__init__(config)
         self._application = application
+        self._channel = channel
+        self._adopting: set[asyncio.Task[object]] = set()
         self.has_begun = threading.Event()
         self._wake: Callable[[], object] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._channel is not None:
+            self._channel.setblocking(False)
+            asyncio.get_running_loop().add_reader(self._channel, self._adopt, self._channel)
+            self._channel.send(b"r")  # Connections may come.
         self.has_begun.set()
+
+    def _adopt(self, channel: socket.socket) -> None:
+        """Serve connections that another process has accepted; stop when it closes the socket."""
+        loop = asyncio.get_running_loop()
+        data, handles, _, _ = socket.recv_fds(channel, ADOPTED_MAX, ADOPTED_MAX)
+        for handle in handles:
+            made = loop.connect_accepted_socket(self._make_protocol, socket.socket(fileno=handle))
+            task = asyncio.ensure_future(made)
+            self._adopting.add(task)
+            task.add_done_callback(self._adopting.discard)
+        if not data:
+            loop.remove_reader(channel)
+            self.stop()
+
+    def _make_protocol(self) -> GatewayProtocol:
+        return GatewayProtocol(self.config, self.server_state, self.lifespan.state)
 
     async def main_loop(self) -> None:
         """Wait until the server is stopped. uvicorn itself would poll ten times a second."""
@@ -231,8 +254,8 @@ class GatewayServer(uvicorn.Server):
         self._wake()
 
 
-def make_server(application: Application) -> GatewayServer:
-    """Return an application's HTTP server, not yet running."""
+def make_server(application: Application, channel: socket.socket | None = None) -> GatewayServer:
+    """Return an application's HTTP server, not yet running; ``channel`` brings connections from another process."""
     check_binding(application)
     settings = application.settings
     config = uvicorn.Config(
@@ -249,7 +272,7 @@ def make_server(application: Application) -> GatewayServer:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.shutdown_s) or 1,
     )
-    return GatewayServer(config, application)
+    return GatewayServer(config, application, channel)
 
 
 def tune_process() -> None:
@@ -283,10 +306,10 @@ def open_socket(host: str, port: int) -> socket.socket:
 class BackgroundServer:
     """The gateway in a thread of this process, for tests and for programs that embed it."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, bound: socket.socket | None = None) -> None:
         self.application = application
         self._server = make_server(application)
-        self._socket = open_socket(application.settings.host, application.settings.port)
+        self._socket = bound or open_socket(application.settings.host, application.settings.port)
         self._thread = threading.Thread(target=self._run, name="refold-gateway", daemon=True)
 
     @property

@@ -38,7 +38,7 @@ from refold.server.request import Asked
 log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
 # Headers that name a conversation, by priority: Claude Code, Codex, opencode.
-_HEADERS = b"x-claude-code-session-id thread-id session-id session_id x-session-id conversation-id".split()
+CONVERSATION_HEADERS = b"x-claude-code-session-id thread-id session-id session_id x-session-id conversation-id".split()
 # Headers that name the conversation that began this one: Codex, opencode; a thread of Codex is part of a session.
 _PARENT_HEADERS = (b"x-codex-parent-thread-id", b"x-parent-session-id", b"session-id")
 _NAMES = {
@@ -71,7 +71,7 @@ class Origin:
 def find_origin(asked: Asked) -> Origin:
     """Return the origin that a request's headers state."""
     client = _name_client(asked.header("user-agent"))
-    conversation = _find_first(asked, _HEADERS)
+    conversation = _find_first(asked, CONVERSATION_HEADERS)
     if not conversation:
         return Origin(client)
     if agent := asked.header("x-claude-code-agent-id"):

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -20,13 +20,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from refold.config import CompressionConfig
 from refold.config.load import CommandBlock, Number, Text, Whole, read_block
 from refold.config.schema import block_of
-from refold.errors import ConfigError
-from refold.ledger.records import SessionRow
-from refold.llm.choose import GATEWAY, Endpoint, Place, name_conversation
-from refold.llm.summariser import find_own, is_plugin
-from refold.server.request import Asked, find_bearer
-from refold.server.wires import Side, Wire
+from refold.errors import ConfigError, Sentence
 from refold.stages.stage import acts_on_arrival
+
+if TYPE_CHECKING:  # Commands read the settings without loading the gateway.
+    from refold.ledger.records import SessionRow
+    from refold.llm.choose import Endpoint
+    from refold.server.request import Asked
+    from refold.server.wires import Side, Wire
 
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com"
@@ -34,6 +35,12 @@ ANTHROPIC = "https://api.anthropic.com"
 LARGE_BYTES = 2_000_000
 # Reading a small body takes less time than handing it to a thread.
 INLINE_BYTES_MAX = 65_536
+# Presets whose documents have a model write the summaries.
+MODEL_PRESETS = ("archive", "offload", "hybrid", "turns")
+SWITCHES = Sentence(
+    "set gateway.summaries: client (with the key of each request), REFOLD_OPENAI_KEY or REFOLD_ANTHROPIC_KEY, or "
+    "compact_model and its key"
+)
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
@@ -166,6 +173,8 @@ def is_local_host(host: str) -> bool:
 
 def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:
     """Set the model and key that may write summaries for this request; None if there is no key."""
+    from refold.llm.choose import Endpoint, name_conversation
+
     endpoint = find_held(settings, wire.side, model)
     if endpoint is None and settings.summaries == "client" and model and (key := _find_key(asked)):
         endpoint = Endpoint(model, wire.side, settings.find_url(wire.side), key)
@@ -174,12 +183,16 @@ def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) 
 
 def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | None:
     """Return a model at its upstream with the gateway's own key; None if it has no key."""
+    from refold.llm.choose import Endpoint
+
     held = settings.find_held_key(side)
     return Endpoint(model, side, settings.find_url(side), held) if held and model else None
 
 
 def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: SessionRow) -> Endpoint | None:
     """Return the model of a stored session by addresses and keys in ``variables``; None if it is not available."""
+    from refold.llm.choose import GATEWAY, Place
+
     place = Place.read(row.settings)
     if place is None and GATEWAY not in row.settings:
         return None
@@ -192,6 +205,8 @@ def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: Se
 
 def _find_key(asked: Asked) -> str:
     """Return the client's own key, never one of the gateway's."""
+    from refold.server.request import find_bearer
+
     if b"x-api-key" not in asked.drop and (key := asked.header("x-api-key")):
         return key
     return "" if b"authorization" in asked.drop else find_bearer(asked.headers)
@@ -206,10 +221,24 @@ def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> C
 
 def can_ask_model(config: CompressionConfig, settings: GatewaySettings) -> bool:
     """Return whether a model may write summaries for some request."""
+    from refold.llm.summariser import find_own, is_plugin
+
     if settings.summaries == "off":
         return False
     has_key = bool(settings.openai_key or settings.anthropic_key) or settings.summaries == "client"
     return has_key or is_plugin(config) or find_own(config, None) is not None
+
+
+def find_missing_switch(config: CompressionConfig, settings: GatewaySettings) -> Sentence | None:
+    """Return which settings would let a model write the summaries, if the settings want one and none may be asked."""
+    is_wanted = config.summariser == "auto" and config.preset_name in MODEL_PRESETS and settings.summaries != "off"
+    if can_ask_model(config, settings) or not (is_wanted or config.summariser == "llm"):
+        return None
+    wish = "summariser: llm" if config.summariser == "llm" else f"preset: {config.preset_name}"
+    found = Sentence(
+        "{wish} wants summaries by a model, but the gateway may ask no model, so rules write them", wish=wish
+    )
+    return Sentence("{found}; {remedy}", found=found, remedy=SWITCHES)
 
 
 def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[str, str]:

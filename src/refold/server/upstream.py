@@ -2,7 +2,8 @@
 
 Addresses come from settings only. Redirects are not followed (a credential would go where no operator sent it), cookies
 are not kept (they would pass from one client to another), nothing is decompressed, and no header is added. An upstream
-that breaks off breaks the client's connection too, so that half an answer is never taken for a whole one.
+that breaks off breaks the client's connection too, so that half an answer is never taken for a whole one. A proxy and
+certificates that the environment names are used, as the client itself would use them.
 
 Some upstreams begin a stream with status 200 and put a refusal into its first event, so the first bytes of a stream are
 inspected and then forwarded unchanged. Usage is read from the bytes as they pass, without changing or delaying them.
@@ -14,20 +15,24 @@ import asyncio
 import contextlib
 import io
 import re
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 import aiohttp
 import orjson
 from yarl import URL
 
+from refold.config.load import copy_environment
 from refold.conversation.message import frozen
-from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.errors import ConfigError, ContextOverflow, ProviderError, Unavailable
 from refold.formats.streamed import StreamedAnswer, list_objects
-from refold.llm.errors import classify_response
+from refold.llm.errors import classify_response, show_url
 from refold.server.request import (
     Asked,
     CodingError,
@@ -38,7 +43,7 @@ from refold.server.request import (
     decode_headers,
     make_decoder,
 )
-from refold.server.settings import LARGE_BYTES, GatewaySettings
+from refold.server.settings import LARGE_BYTES, GatewaySettings, is_local_host
 from refold.server.wires import Side
 
 HEADER_BYTES_MAX = 65_536
@@ -81,12 +86,55 @@ class UpstreamSlow(Unavailable):
     http_status = 504
 
 
-class Upstreams:
-    """Sends requests to the two configured upstreams."""
+# Files with certificate authorities that clients trust beside the system's, each by the name that its users know.
+_AUTHORITIES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE", "REQUESTS_CA_BUNDLE")
 
-    def __init__(self, settings: GatewaySettings) -> None:
+
+def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy that the environment names for an address; None for addresses of this machine."""
+    parts = urlsplit(url)
+    names = (f"{parts.scheme}_proxy", "all_proxy")
+    proxy = next((found for name in names if (found := environ.get(name) or environ.get(name.upper()))), "")
+    excepted = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
+    if not proxy or is_local_host(parts.hostname or "") or proxy_bypass_environment(parts.netloc, excepted):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.startswith(("http://", "https://")):
+        raise ConfigError(
+            "the proxy {proxy} of the environment is not an HTTP proxy, so {url} cannot be reached through it; name an "
+            "HTTP proxy in HTTPS_PROXY, or add the host to NO_PROXY",
+            proxy=show_url(proxy),
+            url=show_url(url),
+        )
+    return proxy
+
+
+def read_authorities(environ: Mapping[str, str]) -> ssl.SSLContext | bool:
+    """Return the certificate authorities that the environment names, beside the system's; True if it names none."""
+    paths = [(name, environ[name]) for name in _AUTHORITIES if environ.get(name)]
+    context = ssl.create_default_context() if paths else True
+    for name, path in paths:
+        try:
+            context.load_verify_locations(path)  # type: ignore[union-attr]
+        except OSError as error:
+            raise ConfigError(
+                "{name} names {path}, whose certificates cannot be read: {why}",
+                name=name,
+                path=path,
+                why=error.strerror or error,
+            ) from None
+    return context
+
+
+class Upstreams:
+    """Sends requests to the two configured upstreams; ``environ`` names proxies and certificates."""
+
+    def __init__(self, settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
+        given = copy_environment() if environ is None else environ
+        self._proxies = {side: find_proxy(settings.find_url(side), given) for side in ("openai", "anthropic")}
+        self._authorities = read_authorities(given)
 
     def open(self) -> None:
         """Make the client; an event loop must be running."""
@@ -94,7 +142,7 @@ class Upstreams:
             total=None, sock_connect=self._settings.connect_timeout_s, sock_read=self._settings.upstream_stall_s
         )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=self._authorities),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=timeout,
             auto_decompress=False,
@@ -128,7 +176,11 @@ class Upstreams:
         has_body = bool(body) or asked.method in ("POST", "PUT", "PATCH")
         data = io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body if has_body else None
         try:
-            found = await self._session.request(asked.method, url, data=data, headers=headers, allow_redirects=False)
+            found = await self._session.request(
+                asked.method, url, data=data, headers=headers, allow_redirects=False, proxy=self._proxies[side]
+            )
+        except aiohttp.ClientHttpProxyError as error:
+            raise Unavailable(f"the proxy on the way to the {side} upstream answered {error.status}") from None
         except (TimeoutError, aiohttp.ServerTimeoutError):
             raise UpstreamSlow(f"the {side} upstream did not answer in time") from None
         except aiohttp.ClientResponseError as error:
@@ -145,14 +197,14 @@ class Upstreams:
 
 
 @frozen
-class Look:
+class AnswerStart:
     """The first bytes of an answer; ``overflow`` is set if they are a refusal."""
 
     head: bytes = field(default=b"", repr=False)
     overflow: ContextOverflow | None = None
 
 
-async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, request: bytes = b"") -> Look:
+async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, request: bytes = b"") -> AnswerStart:
     """Read enough of an answer to see whether the request was too long; ``request`` is the request's body."""
     try:
         if response.status in _MAY_OVERFLOW:
@@ -161,18 +213,18 @@ async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, req
                 async for chunk in response.content.iter_any():
                     pieces += chunk
                     if len(pieces) > ERROR_BYTES_MAX:
-                        return Look(bytes(pieces))
+                        return AnswerStart(bytes(pieces))
             head = bytes(pieces)
-            return Look(head, await _classify(response.status, _decode(head, response), request))
+            return AnswerStart(head, await _classify(response.status, _decode(head, response), request))
         if response.status == 200 and response.content_type == "text/event-stream":
             head = await _read_first_event(response)
             error = _find_error(_decode(head, response))
-            return Look(head, await _classify(400, error, request) if error is not None else None)
+            return AnswerStart(head, await _classify(400, error, request) if error is not None else None)
     except (aiohttp.ServerTimeoutError, TimeoutError):
         raise UpstreamSlow("the upstream stalled at the start of its answer") from None
     except aiohttp.ClientError as error:
         raise ProviderError(f"the upstream broke off at the start of its answer ({type(error).__name__})") from None
-    return Look()
+    return AnswerStart()
 
 
 async def _read_first_event(response: aiohttp.ClientResponse) -> bytes:
@@ -294,7 +346,8 @@ async def relay_answer(
 class AnswerReader:
     """Reads usage from the bytes of one answer."""
 
-    def __init__(self, answer: StreamedAnswer, content_type: str = "", coding: str = "") -> None:
+    def __init__(self, answer: StreamedAnswer, headers: Mapping[str, str]) -> None:
+        content_type, coding = headers.get("content-type", ""), headers.get("content-encoding", "")
         self._answer = answer
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
         self.is_finished = False

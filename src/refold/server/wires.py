@@ -34,6 +34,12 @@ LOOKBACK_BLOCKS = 20
 # Blocks that cannot carry a mark.
 _UNMARKED = frozenset(("thinking", "redacted_thinking"))
 Place = tuple[int, int]
+# How clients ask for a summary of the conversation above it: Claude Code, Codex, Qwen Code and Gemini CLI.
+_COMPACTION = re.compile(
+    r"Your task is to create a detailed summary of th(?:e|is) (?:RECENT portion of the )?conversation"
+    r"|You are performing a CONTEXT CHECKPOINT COMPACTION|\bgenerate the <state_snapshot>"
+    r"|You are the component that summarizes (?:a conversation|internal chat history)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +242,16 @@ def _takes_mark(block: Any) -> bool:
     if not isinstance(block, dict) or str(block.get("type")) in _UNMARKED:
         return False
     return block.get("type") != "text" or bool(block.get("text"))
+
+
+def asks_for_summary(messages: Sequence[Any], system: Any) -> bool:
+    """Return whether a client asks the model to summarise its conversation: in its own newest text, not a tool's."""
+    newest = messages[-1] if messages and isinstance(messages[-1], dict) else {}
+    texts = _list_texts(newest.get("content")) if newest.get("role") == "user" else []
+    return any(_COMPACTION.search(text) for text in (*texts, *_list_texts(system)))
+
+
+def _list_texts(content: Any) -> list[str]:
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    found = (one.get("text") for one in blocks if isinstance(one, dict) and one.get("type") in ("text", "input_text"))
+    return [text for text in found if isinstance(text, str)]

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from refold.errors import BudgetTooSmall, RefoldError
+from refold.errors import RefoldError
 from refold.llm.choose import converse_with
 from refold.manager import ContextCompressionManager
 from refold.server.body import ReadRequest, TooManyValues, Unreadable, dump_json, read_request
@@ -36,12 +36,12 @@ from refold.server.fallback import (
     WorkerFailed,
     compress_to_fit,
     cut_down,
-    find_margin,
     limit_config,
+    prepare_whole,
     trim,
 )
 from refold.server.outgoing import Attempt
-from refold.server.overflow import NO_LIMITS, limit_exactly
+from refold.server.overflow import NO_LIMITS
 from refold.server.session_lookup import KnownSession
 from refold.server.wires import WIRES, Wire
 
@@ -291,17 +291,8 @@ class _Jobs:
     def _prepare(self, request: ReadRequest, job: PrepareJob) -> SmallerBody:
         manager = self._find_manager(job)
         session = KnownSession(job.session_id, job.tenant, request.wire.name)
-        attempt, over = Attempt(session, request, job.limits, b""), None
         with converse_with(job.endpoint):
-            try:
-                prepared = asyncio.run(manager.prepare(attempt.make_whole_request()))
-            except BudgetTooSmall as error:
-                if not error.tokens:
-                    raise
-                over = (error.tokens, error.budget)
-                attempt.limits = limit_exactly(error.tokens, find_margin(request.model, job.config))
-                prepared = asyncio.run(manager.prepare(attempt.make_whole_request()))
-        return SmallerBody.of(request, prepared, over)
+            return asyncio.run(prepare_whole(manager, Attempt(session, request, job.limits, b"")))
 
     def _find_manager(self, job: PrepareJob) -> ContextCompressionManager:
         opened = (job.config, job.workspace, job.ledger)

@@ -17,6 +17,7 @@ from refold.conversation.turn import count_common
 from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
 
 Span = tuple[int, int]  # First and last, both included.
+NewEdit = tuple[StoredEdit, int | None, list[Span]]  # With its batch and the runs that it covers.
 RankedRow = tuple[int, int, int]  # Rank, first, last.
 
 
@@ -178,8 +179,8 @@ class Database(ABC):
         """Insert messages with their numbers."""
 
     @abstractmethod
-    def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
-        """Insert an edit and the runs of messages that it covers."""
+    def insert_edits(self, session: int, edits: Sequence[NewEdit]) -> None:
+        """Insert edits and the runs of messages that they cover, in this order."""
 
     @abstractmethod
     def insert_fact(self, session: int, fact: StoredFact, *, batch: int) -> None:

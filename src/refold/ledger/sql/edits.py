@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from refold.conversation.view import Edit
 from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
-from refold.ledger.records import Batch, Event, StoredBatch, StoredEdit, StoredFact
-from refold.ledger.sql.database import Database, Span, find_runs, meets
+from refold.ledger.records import Batch, ContextSummary, Event, StoredBatch, StoredEdit, StoredFact
+from refold.ledger.sql.database import Database, NewEdit, Span, find_runs, meets
 from refold.ledger.sql.messages import KnownMessage, ask_known, read_ids, read_known
 from refold.ledger.sql.sessions import add_events, ask_locked, read_locked
 
@@ -127,16 +127,16 @@ def add_edits(
     )
     known: dict[str | bytes, int] = dict(rows.fetchall())
     changed = 0
+    new: dict[str | bytes, NewEdit] = {}  # An edit that is twice in one batch is added once.
     for edit_id, edit in encoded:
         if edit_id not in known:
-            add_edit(db, session, StoredEdit(edit, "", True, now), seqs=seqs, batch=batch)
-            known[edit_id] = -1  # Not read back: an edit that is twice in one batch is added once.
-            changed += 1
+            new.setdefault(edit_id, make_new(StoredEdit(edit, "", True, now), seqs, batch))
         elif batch is not None:
             sql = "UPDATE edit SET is_active = TRUE, batch = ?, payload = ?, created_at = ? WHERE key = ?"
             db.run(sql, (batch, encode_edit(edit), now, known[edit_id]))
             changed += 1
-    return changed
+    db.insert_edits(session, list(new.values()))
+    return changed + len(new)
 
 
 def add_arrival(
@@ -150,10 +150,9 @@ def add_arrival(
     )
 
 
-def add_edit(db: Database, session: int, stored: StoredEdit, *, seqs: Mapping[str, int], batch: int | None) -> None:
-    """Add an edit that the session does not have."""
-    spans = find_runs(seqs[message_id] for message_id in stored.edit.covers)
-    db.insert_edit(session, stored, batch=batch, spans=spans)
+def make_new(stored: StoredEdit, seqs: Mapping[str, int], batch: int | None) -> NewEdit:
+    """Return an edit that the session does not have, as it is inserted."""
+    return stored, batch, find_runs(seqs[message_id] for message_id in stored.edit.covers)
 
 
 def switch_edits(db: Database, session: int, ids: Iterable[str], *, on: bool) -> int:
@@ -195,11 +194,24 @@ def read_rows(db: Database, session: int, *, active_only: bool) -> list[EditRow]
     ]
 
 
-def read_summaries(db: Database, session: int) -> list[tuple[str, str]]:
-    """Return handle and summary of every active fold, without decoding the values and facts beside them."""
-    sql = f"SELECT payload FROM edit WHERE session = ? AND kind = 'fold'{_ACTIVE} ORDER BY created_at, key"
-    folds = [load_json(payload)["fold"] for (payload,) in db.fetch_all(sql, (session,))]
-    return [(fold["handle"], fold["summary"]) for fold in folds if fold is not None]
+def read_summaries(db: Database, session: int, limit: int) -> list[ContextSummary]:
+    """Return the newest summaries, the newest first, without decoding the values and facts beside them."""
+    sql = (
+        "SELECT id, is_active, created_at, payload FROM edit WHERE session = ? AND kind = 'fold' "
+        "ORDER BY key DESC LIMIT ?"
+    )
+    found: list[ContextSummary] = []
+    replaced: set[str] = set()
+    for edit_id, is_active, created_at, payload in db.fetch_all(sql, (session, limit)):
+        name, stored = db.decode(edit_id), load_json(payload)
+        fold, is_in_force = stored["fold"], bool(is_active) and name not in replaced
+        # What a fold is made from is older, so it comes later here.
+        replaced.update(stored["made_from"] if is_active else ())
+        if fold is not None:
+            (first, last), points = fold["turn_range"], tuple(fold["key_points"])
+            covered = (int(created_at * 1000), (first, last), fold["summary"], points)
+            found.append(ContextSummary(*covered, name, fold["handle"], bool(is_active), is_in_force))
+    return found
 
 
 def read_edits(db: Database, session: int, *, active_only: bool) -> list[StoredEdit]:

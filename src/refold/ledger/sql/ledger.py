@@ -20,6 +20,7 @@ from refold.ledger.codec import dump_json
 from refold.ledger.records import (
     LEASE_S_MAX,
     Batch,
+    ContextSummary,
     Event,
     Extension,
     Finding,
@@ -243,9 +244,9 @@ class Ledger(ABC):
         """Return edits in the order they were made."""
         return self._read_of(session_id, lambda db, key: edit_rows.read_edits(db, key, active_only=active_only))
 
-    def read_summaries(self, session_id: str) -> list[tuple[str, str]]:
-        """Return handle and summary of every active fold, in the order they were made."""
-        return self._read_of(session_id, edit_rows.read_summaries)
+    def read_summaries(self, session_id: str, limit: int = _ALL) -> list[ContextSummary]:
+        """Return the newest summaries of a session, undone and replaced ones too, the newest first."""
+        return self._read_of(session_id, lambda db, key: edit_rows.read_summaries(db, key, limit))
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
         """Return batches in the order they were committed."""
@@ -412,8 +413,8 @@ def _put_whole(db: Database, whole: WholeSession, now: float) -> bool:
     length, tokens = message_rows.change_path(db, found, splices, known=known, new=new, tail=tail)
     batches = {batch.id: edit_rows.add_batch(db, key, batch) for batch in whole.batches}
     seqs = {message_id: one.seq for message_id, one in known.items()}
-    for stored in whole.edits:
-        edit_rows.add_edit(db, key, stored, seqs=seqs, batch=batches[stored.batch_id] if stored.batch_id else None)
+    batch_of = {**batches, "": None}
+    db.insert_edits(key, [edit_rows.make_new(stored, seqs, batch_of[stored.batch_id]) for stored in whole.edits])
     for fact in whole.facts:
         db.insert_fact(key, fact, batch=batches[fact.batch_id] or 0)
     session_rows.add_events(db, key, whole.events)

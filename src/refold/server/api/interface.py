@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from starlette.exceptions import HTTPException
 
 from refold import __version__
+from refold.conversation.reason import Language
 from refold.errors import (
     ChangeRefused,
     FormatError,
@@ -28,6 +29,7 @@ from refold.errors import (
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.manager.status import read_client, read_parent, read_title
+from refold.sentences import choose_language, describe_error
 from refold.server.auth import Caller, belongs_to, make_id, name_session
 from refold.server.body import Unreadable, dump_json, parse_json
 from refold.server.settings import find_stored
@@ -151,7 +153,12 @@ Asker = Annotated[Access, Depends(find_access)]
 
 def describe_body(kind: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI description of a body that a route reads itself."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+    schema = kind.model_json_schema()
+    # A reference into this schema would lead nowhere in the whole document.
+    inner = {f"#/$defs/{name}": one for name, one in schema.pop("$defs", {}).items()}
+    for one in schema["properties"].values():
+        one.update(inner.get(one.pop("$ref", ""), {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def read_model(body: bytes, kind: type[Model]) -> Model:
@@ -178,6 +185,14 @@ def show_error(error: RefoldError, tenant: str) -> str:
     if tenant and isinstance(error, LedgerError) and not isinstance(error, _FOR_TENANTS):
         return Sentence("the ledger cannot be read or written now; the operator of this gateway has to look at it")
     return find_sentence(error)
+
+
+def translate_error(error: RefoldError, tenant: str, language: Language) -> str:
+    """Return an error's message for a caller, in its language."""
+    if language == "en":
+        return show_error(error, tenant)
+    shown = type(error)(show_error(error, tenant)) if isinstance(error, LedgerError) else error
+    return describe_error(shown, language)
 
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
@@ -231,7 +246,8 @@ def make_interface(application: Application) -> FastAPI:
 
 def _answer_error(request: Request, error: Exception) -> Json:
     if isinstance(error, RefoldError):
-        message = show_error(error, request.scope["refold.caller"].tenant)
+        language = choose_language("", request.headers.get("accept-language", ""))
+        message = translate_error(error, request.scope["refold.caller"].tenant, language)
         if request.url.path.endswith("/api/chat/compress"):
             # S3.3: the document's chat reads a sentence.
             return Json({"error": message, "kind": type(error).__name__}, error.http_status)

@@ -147,7 +147,7 @@ def describe_event(access: Access, event: Any) -> dict[str, object]:
 
 @router.get("/{name:path}/summaries")
 def list_summaries(name: Name, access: Asker, limit: Limit = 100) -> Json:
-    """Return the summaries in force, oldest first."""
+    """Return the history of summaries, the newest first; ``is_in_force`` says which are in view."""
     found = access.manager.summaries(access.need(name).id, limit)
     return Json({"summaries": [asdict(one) for one in found]})
 
@@ -185,10 +185,12 @@ def recall(
     access: Asker,
     query: Annotated[Text, Query(min_length=1)],
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
+    *,
+    only: bool = False,
 ) -> Json:
-    """Search originals, best match first."""
+    """Search originals of a session and its family, or of the session only, best match first."""
     row = access.need(name)
-    found = access.manager.recall(row.id, query, limit)
+    found = access.manager.recall(row.id, query, limit, only=only)
     results = [{**asdict(one), "session_id": access.name(one.session_id)} for one in found]
     return Json({"results": results})
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from dataclasses import asdict, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -24,7 +25,7 @@ from refold.errors import FormatError, LedgerError, ProviderError, SessionBusy, 
 from refold.formats import detect, parse_messages
 from refold.llm.choose import Endpoint
 from refold.llm.redact import redact_text
-from refold.llm.summariser import is_plugin
+from refold.llm.summariser import find_own, is_plugin
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.reading.sentences import shorten_text
@@ -48,14 +49,14 @@ TOKENS_MAX = 1_000
 TOOL_CHARS_MAX = 500
 CHARS_MAX = 12_000
 CHAT_MESSAGES_MAX = 10_000
-PROVIDERS = ("openai", "anthropic")
+PROVIDERS: tuple[Side, ...] = ("openai", "anthropic")
 SUMMARY_CHARS_MAX = 500
 OPENING = "[Context Summary]"
 _BUDGET_NAMES = ("budget", "token_budget", "target_tokens", "max_tokens")
 
 
 class CompressRequest(BaseModel):
-    """Messages of a request, as ``messages`` or, for Responses, ``input``."""
+    """Messages of a request, as ``messages`` (chat completions, Anthropic, AI SDK) or, for Responses, ``input``."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -69,6 +70,44 @@ class CompressRequest(BaseModel):
     session_id: str | None = Field(default=None, max_length=128)
 
 
+class StatedReason(BaseModel):
+    """Why a request was compressed or not: a code that never changes, its words, and their values."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: str
+
+
+class CompressAnswer(BaseModel):
+    """The conversation that fits, in the field that it came in, and what was done to it."""
+
+    messages: list[dict[str, Any]] | None = None
+    input: list[dict[str, Any]] | str | None = None
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    compression_ratio: float
+    transforms_applied: list[str]
+    reason: StatedReason
+    notes: list[str]
+    edits: int
+    session_id: str | None
+    ignored: list[str]
+    stored: bool
+
+
+class Done(BaseModel):
+    """What was asked for is done."""
+
+    ok: bool
+
+
+class SummaryAnswer(BaseModel):
+    """A summary, without its opening."""
+
+    summary: str
+
+
 class UsageReport(BaseModel):
     """A provider's bill for the context that was prepared last."""
 
@@ -80,7 +119,12 @@ class UsageReport(BaseModel):
     overflow: bool = False
 
 
-@router.post("/v1/compress", tags=["sidecar"], openapi_extra=describe_body(CompressRequest))
+@router.post(
+    "/v1/compress",
+    tags=["sidecar"],
+    openapi_extra=describe_body(CompressRequest),
+    responses={200: {"model": CompressAnswer}},
+)
 async def compress(request: Request, access: Asker) -> Response:
     """Return the messages of a request so that they fit the model's window."""
     body, application = await request.body(), access.application
@@ -93,7 +137,9 @@ async def compress(request: Request, access: Asker) -> Response:
     try:
         status, answer = await preparer.workers.run("answer", access.tenant, CHAT, body, job=job)
     except WorkerFailed as error:
-        raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
+        raise Unavailable(
+            "the request could not be compressed in time ({error}); send a smaller one", error=error
+        ) from None
     return Response(answer, status, media_type="application/json")
 
 
@@ -171,7 +217,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
     }
 
 
-@router.post("/v1/usage", tags=["sidecar"])
+@router.post("/v1/usage", tags=["sidecar"], responses={200: {"model": Done}})
 def report_usage(report: UsageReport, access: Asker) -> Json:
     """Record what the provider billed; an overflow or a cut-off answer forces a compression before the next request."""
     row = access.need(check_name(report.session_id))
@@ -199,7 +245,12 @@ class ChatCompressRequest(BaseModel):
     config: ChatConfig
 
 
-@router.post("/api/chat/compress", tags=["chat"], openapi_extra=describe_body(ChatCompressRequest))
+@router.post(
+    "/api/chat/compress",
+    tags=["chat"],
+    openapi_extra=describe_body(ChatCompressRequest),
+    responses={200: {"model": SummaryAnswer}},
+)
 async def compress_chat(request: Request, access: Asker) -> Json:
     """Return a summary of messages, written by a model of a configured upstream."""
     # Read in a thread: a long history would hold up other requests.
@@ -227,17 +278,27 @@ def write_prompt(messages: list[dict[str, Any]], custom: str = "") -> tuple[str,
 
 
 def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) -> Endpoint:
-    settings = access.application.settings
-    if wish.provider not in PROVIDERS:
-        raise FormatError(f"provider names a configured upstream: {' or '.join(PROVIDERS)}")
-    config = access.manager.config
+    settings, config = access.application.settings, access.manager.config
+    own = find_own(config, None)
+    sides: dict[str, Side] = {name: side for side in PROVIDERS for name in (side, *_name_host(settings.find_url(side)))}
+    named = wish.provider.strip().lower()
+    if own is not None and named in _name_host(own.url) and named not in sides:
+        return own
+    if (side := sides.get(named)) is None:
+        known = ", ".join(dict.fromkeys((*sides, *(_name_host(own.url) if own else ()))))
+        raise FormatError("there is no provider {name!r}; configured are {known}", name=wish.provider[:80], known=known)
     # A summariser plugin is not a model of an upstream.
-    own = None if is_plugin(config) else config.compact_model
-    model = wish.config.model or own or config.model
+    model = wish.config.model or (None if is_plugin(config) else config.compact_model) or config.model
     if not model:
         raise FormatError("config.model is missing, and no model is configured for summaries")
-    side: Side = "openai" if wish.provider == "openai" else "anthropic"
     return Endpoint(model, side, settings.find_url(side), settings.find_held_key(side) or _find_key(request))
+
+
+def _name_host(url: str) -> tuple[str, ...]:
+    """Return the names by which a chat may know a provider: ``deepseek`` for ``https://api.deepseek.com/v1``."""
+    host = urlsplit(url).hostname or ""
+    labels = host.split(".")[:-1]
+    return tuple(one for one in labels if one not in ("api", "www") and not one.isdigit())
 
 
 def _find_key(request: Request) -> str:
@@ -253,7 +314,7 @@ async def _ask(endpoint: Endpoint, system: str, record: str) -> str:
         async with asyncio.timeout(TIMEOUT_S + 1):
             answer = await model.complete(record, system=system, tokens_max=TOKENS_MAX, temperature=TEMPERATURE)
     except TimeoutError:
-        raise Unavailable(f"{endpoint} did not answer within {TIMEOUT_S:g} s") from None
+        raise Unavailable("{source} did not answer in time", source=endpoint) from None
     if not answer.content.strip():
-        raise ProviderError(f"{endpoint} returned an empty answer")
+        raise ProviderError("{source} returned an empty answer", source=endpoint)
     return answer.content

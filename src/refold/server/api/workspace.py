@@ -127,10 +127,8 @@ def recall(
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
 ) -> Json:
     """Search the caller's sessions, most recently changed first."""
-    rows = access.list_rows(SESSIONS_SEARCHED, 0)
-    found = [one for row in rows for one in access.manager.recall(row.id, query, limit)]
-    found.sort(key=lambda one: -one.score)
-    return Json({"results": [{**asdict(one), "session_id": access.name(one.session_id)} for one in found[:limit]]})
+    found = access.manager.recalling.search_sessions(access.list_rows(SESSIONS_SEARCHED, 0), query, limit)
+    return Json({"results": [{**asdict(one), "session_id": access.name(one.session_id)} for one in found]})
 
 
 class TooMany(RefoldError):
