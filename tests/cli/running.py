@@ -10,7 +10,7 @@ import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ from typing import BinaryIO
 from typer.main import get_command
 
 from refold.cli.app import run_to_end
-from refold.cli.main import app
+from refold.cli.main import app, load_commands
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,10 @@ class Shell:
         return {**inherited, "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
 
 
-make_commands = cache(lambda: get_command(app))
+@cache
+def make_commands() -> Callable[..., object]:
+    load_commands()
+    return get_command(app)
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def test_an_internal_error_ends_in_one_sentence_and_exit_code_70(
         def __call__(self, **_: object) -> None:
             raise KeyError("surprise")
 
-    monkeypatch.setattr(cli, "app", Failing())
+    monkeypatch.setattr(cli, "_app", Failing())
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 70

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from refold import ContextCompressionManager
 from refold.config import PRESETS, CompressionConfig, explain
 from refold.testing import ScriptedProvider
 from tests.cli.running import Shell
@@ -92,6 +93,19 @@ def test_doctor_asks_the_models_address_and_tells_a_refused_key_from_a_dead_addr
     assert "OPENAI_BASE_URL" in dead["remedy"]
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_doctor_names_the_switch_without_which_no_model_writes_summaries_behind_the_gateway(
+    shell: Shell, language: str
+) -> None:
+    (shell.folder / "refold.yaml").write_text(f"preset: hybrid\nlanguage: {language}\n", encoding="utf-8")
+    check = look(shell, "--offline", OPENAI_API_KEY="")["summaries"]
+    assert check["state"] == "hint"
+    assert ("规则" if language == "zh" else "rules write them") in check["found"]
+    assert "gateway.summaries: client" in check["remedy"]
+    assert look(shell, "--offline", REFOLD_OPENAI_KEY="sk-held-by-the-gateway")["summaries"]["state"] == "ok"
+    assert look(shell, "--offline", REFOLD_SUMMARIES="client")["summaries"]["state"] == "ok"
+
+
 def test_doctor_finds_a_wrong_setting(shell: Shell) -> None:
     shell.write("refold.yaml", "windw: 5\n")
     checks = look(shell)
@@ -109,3 +123,16 @@ def test_doctor_finds_a_broken_record(shell: Shell) -> None:
 def test_the_shell_completes_commands(shell: Shell, typed: str, offered: str) -> None:
     ran = shell.refold(COMP_WORDS=f"refold {typed}", COMP_CWORD="1", _REFOLD_COMPLETE="complete_bash")
     assert offered in ran.text.split()
+
+
+def test_a_window_that_a_clients_own_instructions_fill_is_named(shell: Shell) -> None:
+    shell.write("refold.yaml", "window: 24000\n")
+    with ContextCompressionManager(CompressionConfig(window=24_000), shell.folder) as manager:
+        rules = " ".join(f"Rule {number}: keep the names of module {number}." for number in range(1_500))
+        manager.prepare_context_sync("tight", [{"role": "user", "content": "hello"}], rules)
+        manager.observe_usage("tight", 19_000)
+    done = shell.refold("doctor", "--offline", "--json")
+    found = next(one for one in json.loads(done.text)["checks"] if one["name"] == "windows")
+    assert found["state"] == "hint"
+    assert "tight: instructions and tools of the client take 1" in found["found"]
+    assert "too small for this client" in found["remedy"]

@@ -1,5 +1,7 @@
 """All commands: where they look for the workspace, how they name a session, how they show progress."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,15 @@ import typer.main
 
 from refold import ContextCompressionManager
 from refold.cli import config, measure, output, transfer
-from refold.cli.app import PlainTyper, keep_command
-from refold.cli.main import app
+from refold.cli.app import PlainTyper, choose_command
+from refold.cli.main import app, load_commands
 from refold.cli.output import show_progress
 from tests.cli.running import Shell
 from tests.manager.sessions import chat
 
 
 def list_commands() -> list[tuple[str, Any]]:
+    load_commands()
     group: Any = typer.main.get_command(app)
     found: list[tuple[str, Any]] = []
     for name, command in group.commands.items():
@@ -129,6 +132,20 @@ def test_only_the_command_that_is_run_is_made(words: tuple[str, ...], made: set[
     @outer.command("named")
     def other() -> None: ...
 
-    keep_command(outer, words)
-    group: Any = typer.main.get_command(outer)
+    group: Any = typer.main.get_command(choose_command(outer, words))
     assert set(group.commands) == made
+    whole: Any = typer.main.get_command(outer)
+    assert set(whole.commands) == {"two-words", "named", "inner"}, "a second call in one process has them all"
+
+
+def test_the_entry_point_can_be_called_twice_in_one_process(tmp_path: Path) -> None:
+    code = (
+        "import sys; from refold.cli.main import main\n"
+        "for words in (['status'], ['sessions'], ['config', 'show'], ['sessions']):\n"
+        "    sys.argv = ['refold', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: print('ended', end.code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "No such command" not in done.stderr
+    assert done.stdout.count("ended") == 4

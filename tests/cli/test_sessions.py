@@ -1,7 +1,11 @@
 """The commands over stored sessions: what they print, what they change, how they end."""
 
 import json
+import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -361,3 +365,24 @@ def test_an_original_is_printed_on_a_terminal_without_what_a_terminal_obeys(shel
         handle = f"m:{manager.ledger.read_messages('s1')[0].digest[:8]}"
     assert shell.show("expand", handle, "-s", "s1") == (0, "one\ttwothree31m\nfour\n")
     assert shell.refold("expand", handle, "-s", "s1").text == f"{hostile}\n"
+
+
+def test_compressions_are_followed_as_they_come(tmp_path: Path, empty_home: Path) -> None:
+    work = tmp_path / "work"
+    with ContextCompressionManager(CompressionConfig(window=8_000), work) as manager:
+        manager.append("talk", [{"role": "user", "content": "hello"}])
+        command = [sys.executable, "-u", "-m", "refold", "log", "--follow", "-w", str(work)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=tmp_path, **pipes) as running:
+            assert running.stderr is not None
+            assert running.stdout is not None
+            assert "following" in running.stderr.readline()
+            history = [{"role": "user", "content": "hello"}]
+            for turn in range(30):
+                history += [{"role": "assistant", "content": f"answer {turn} " + "word " * 300}]
+                history += [{"role": "user", "content": f"question {turn}"}]
+                manager.prepare_context_sync("talk", history)
+            line = running.stdout.readline()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 130
+    assert re.match(r"\d\d:\d\d:\d\d talk \w+ [\d,]+ → [\d,]+ tokens; ", line), line

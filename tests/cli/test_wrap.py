@@ -60,7 +60,7 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
         upstreams = f"refold: requests go to {provider.url}/v1 and {provider.url}"
     said = done.stderr.strip().splitlines()
     assert len(said) == 3
-    assert re.fullmatch(r"refold: gateway http://127\.0\.0\.1:\d+, started for this run", said[0])
+    assert re.fullmatch(r"refold: gateway (http://[\d.]+:\d+), started for this run; its page: \1/ui", said[0])
     assert said[1] == upstreams
     assert said[2].startswith("refold: 14 requests, ")
     assert " → " in said[2]
@@ -171,3 +171,36 @@ def test_an_address_that_cannot_be_read_is_a_clear_error(folder: Path) -> None:
     done = run_wrapped(folder, None, "--", sys.executable, "-c", "", ANTHROPIC_BASE_URL="http://[evil")
     assert done.returncode == 3
     assert "'http://[evil' is not a URL" in done.stderr
+
+
+def test_a_program_that_ends_at_once_loads_no_gateway(folder: Path) -> None:
+    look = "import sys; from refold.cli.main import main; sys.argv[1:] = ['wrap', '-w', 'work', '--', 'true']\n"
+    look += "try: main()\nfinally: print([one for one in ('aiohttp', 'uvicorn', 'nicegui') if one in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", look], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+    assert done.stderr.endswith("refold: no request came through\n")
+
+
+def test_a_program_that_asks_nothing_is_noticed(folder: Path) -> None:
+    code = "import refold.cli.wrap as wrap; wrap.SILENCE_S = 1.0; from refold.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "wrap", "-w", "work", "--", "sleep", "4"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(
+        r"no request of sleep has arrived in 1 s.*set its base URL to http://127\.0\.0\.1:\d+", done.stderr
+    )
+
+
+def test_a_gateway_that_cannot_start_says_so_before_the_program_runs(folder: Path) -> None:
+    (folder / "work" / "refold.yaml").write_text("gateway:\n  requests_max: many\n")
+    done = run_wrapped(folder, None, "--", sys.executable, "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "gateway.requests_max" in done.stderr
+
+
+def test_two_commands_run_in_one_process(folder: Path) -> None:
+    code = "import sys\nfrom refold.cli.main import main\n"
+    code += "for words in (['wrap', '--', 'true'], ['presets'], ['--version']):\n"
+    code += "    sys.argv[1:] = words\n    try: main()\n    except SystemExit as end: print(end.code)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert [line for line in done.stdout.splitlines() if line.isdigit()] == ["0", "0", "0"], done.stderr

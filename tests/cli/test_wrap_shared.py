@@ -202,10 +202,75 @@ def test_the_file_of_a_gateway_that_started_later_stays(tmp_path: Path) -> None:
     assert read_beacon(tmp_path) is None
 
 
-def test_a_gateway_that_wrap_started_is_found_by_no_other_wrap(shell: Shell, tmp_path: Path) -> None:
-    look = f"import sys; from pathlib import Path; sys.exit(Path({str(find_beacon(tmp_path / 'work'))!r}).exists())"
+FIRST = """
+import os, sys, time
+from pathlib import Path
+for _ in range(1200):
+    if Path(sys.argv[1]).exists():
+        break
+    time.sleep(0.05)
+"""
+SECOND = """
+import json, os, sys, time, urllib.request
+from pathlib import Path
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+def ask(text):
+    body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": text}]}).encode()
+    request = urllib.request.Request(url, body, {"content-type": "application/json"})
+    return urllib.request.urlopen(request).read()
+ask("before")
+Path(sys.argv[1]).touch()
+while os.path.exists("/proc/" + sys.argv[2]):
+    time.sleep(0.05)
+for _ in range(200):
+    try:
+        ask("after")
+        sys.exit(5)
+    except OSError:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_second_wrap_joins_the_first_and_goes_on_when_that_ends(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    done = shell.refold("wrap", "-w", str(tmp_path / "work"), "--", sys.executable, "-c", look)
+    with ScriptedProvider("ok") as provider:
+        command = [
+            sys.executable,
+            "-m",
+            "refold",
+            "wrap",
+            "-w",
+            "work",
+            "--openai-upstream",
+            f"{provider.url}/v1",
+            "--",
+        ]
+        environ = shell.make_environment({})
+        program = [sys.executable, "-c", FIRST, str(tmp_path / "done")]
+        with subprocess.Popen([*command, *program], cwd=tmp_path, env=environ) as first:
+            wait_for(lambda: find_beacon(tmp_path / "work").exists())
+            program = [sys.executable, "-c", SECOND, str(tmp_path / "done"), str(first.pid)]
+            second = subprocess.Popen(
+                [*command, *program], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True
+            )
+            assert first.wait(60) == 0
+            said = second.communicate(timeout=60)[1].splitlines()
+    assert second.returncode == 5, said
+    assert f"already running (pid {first.pid})" in said[0]
+    assert said[-1].startswith("refold: 1 request")
+    assert [one.json["messages"][0]["content"] for one in provider.requests] == ["before", "after"]
+    assert not find_beacon(tmp_path / "work").exists()
+
+
+def test_a_run_with_wishes_of_its_own_is_joined_by_no_other(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    look = "import os, sys, time, urllib.request; urllib.request.urlopen(os.environ['ANTHROPIC_BASE_URL']).read()\n"
+    look += f"for _ in range(20):\n    if os.path.exists({str(find_beacon(tmp_path / 'work'))!r}): sys.exit(1)\n"
+    look += "    time.sleep(0.05)"
+    wrapped = ("wrap", "-w", str(tmp_path / "work"))
+    assert shell.refold(*wrapped, "--", sys.executable, "-c", look).code == 1
+    done = shell.refold(*wrapped, "--window", "40000", "--", sys.executable, "-c", look)
     assert done.code == 0, done.err
 
 

@@ -18,17 +18,19 @@ _COLUMNS = (
     "tokens before,after,freed,rejected,folded away,sent,bill,saved,client,first words,model,reason,"
     "tokens freed,times,decision,stage,session,changed"
 )
-_CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
+_CHECKS = "python,sqlite,tokens,extras,settings,keys,model,summaries,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
 _OWN_ERRORS = [
     name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RefoldError)
 ]
-_ERRORS = frozenset((*_OWN_ERRORS, "OutputError", "NotFound", "Forbidden", "NoLongerAllowed")) - {"LawBroken"}
+_ERRORS = frozenset((*_OWN_ERRORS, "OutputError", "NotFound", "Forbidden", "NoLongerAllowed", "StorageFull")) - {
+    "LawBroken"
+}
 # Functions that print their first argument in the user's language.
 _PRINTS = frozenset(("say", "note", "show"))
 # Neither the command line nor the page shows errors that only these raise.
-_OTHER_FACES = frozenset(("api", "integrations", "testing"))
+_OTHER_FACES = frozenset(("integrations", "testing"))
 _EXAMPLES = (
     "chat without overflowing the window",
     "run a gateway for agents, and a web page",
@@ -43,7 +45,7 @@ def list_words_in_use() -> set[str]:
     words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
     for path in [*SOURCE.rglob("*.py")]:
         is_ours = "cli" in path.parts or path.name == "mcp.py"
-        is_shown = not _OTHER_FACES.intersection(path.parts) or path.name == "interface.py"
+        is_shown = not _OTHER_FACES.intersection(path.parts)
         for node in walk_module(path):
             if isinstance(node, ast.Call):
                 words |= set(_read_call(node, is_ours=is_ours, is_shown=is_shown))
@@ -82,7 +84,9 @@ def _list_help() -> Iterator[str]:
     import typer.main
 
     from refold.cli.app import PANELS, split_paragraphs
-    from refold.cli.main import app
+    from refold.cli.main import app, load_commands
+
+    load_commands()
 
     def walk(command: object) -> Iterator[str]:
         yield from split_paragraphs(getattr(command, "help", "") or "")
@@ -110,6 +114,7 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.config.layers import MEANINGS
     from refold.manager.notices import KINDS
     from refold.memory import SETTINGS
+    from refold.stages import STAGES
 
     yield from KINDS
     yield from (meaning.idea for meaning in MEANINGS)
@@ -125,6 +130,8 @@ def _list_tables_of_words() -> Iterator[str]:
     starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
     yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))
     yield from _OWN_ERRORS
+    yield from STAGES
+    yield from (", ", ": ")
     yield from _list_tools()
 
 

@@ -12,6 +12,7 @@ import re
 import string
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -72,7 +73,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "trust", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
-    "Fit and measure": ("compact", "count", "replay", "tune"),
+    "Fit and measure": ("compact", "count", "replay", "eval", "trial", "tune"),
     "Look": ("sessions", "show", "state", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
     "Change": ("undo", "redo", "off", "on", "pin", "forget", "delete"),
@@ -127,14 +128,17 @@ def run_to_end(app: Callable[..., object]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def keep_command(app: typer.Typer, words: Sequence[str]) -> None:
-    """Remove the other commands if the first word names a command: typer takes 2 ms to make each, needed or not."""
+def choose_command(app: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """Return the application with only the command that the first word names: typer takes 2 ms to make each."""
     called = words[0].replace("-", "_") if words else None
     named = [
         one for one in app.registered_commands if called and called in (one.name, getattr(one.callback, "__name__", ""))
     ]
-    if named:
-        app.registered_commands, app.registered_groups = named, []
+    if not named:
+        return app
+    chosen = copy(app)
+    chosen.registered_commands, chosen.registered_groups = named, []
+    return chosen
 
 
 def _fail_unexpected(error: Exception) -> int:

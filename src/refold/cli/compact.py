@@ -29,7 +29,16 @@ from refold.cli.output import (
     write_json,
     write_result,
 )
-from refold.cli.words import clean_line, count_things, describe_change, describe_share, say_reason, tr, use_language
+from refold.cli.words import (
+    clean_line,
+    count_things,
+    describe_change,
+    describe_share,
+    describe_steps,
+    say_reason,
+    tr,
+    use_language,
+)
 from refold.errors import FormatError
 
 if TYPE_CHECKING:
@@ -242,10 +251,9 @@ def _report_session(console: Console, name: str, done: CompactResult) -> None:
     rows = [("would act" if done.is_dry_run else "why", say_reason(done.reason))]
     worked = [stage for stage in done.stages if stage.edits]
     if worked:
-        steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked).replace("-", "−")
         kept = tr("{count} unchanged", count=count_things(done.preserved_count, "message"))
-        rows += [("would do" if done.is_dry_run else "did", steps), ("stays", kept)]
-    rows += [("summary", f"{stage.stage}: {say_reason(stage.note)}") for stage in done.stages if stage.note]
+        rows += [("would do" if done.is_dry_run else "did", describe_steps(worked)), ("stays", kept)]
+    rows += [("summary", tr(stage.stage) + tr(": ") + say_reason(stage.note)) for stage in done.stages if stage.note]
     if worked and not done.is_dry_run:
         rows.append(("undo", f"refold undo --session {clean_line(name, 200)}"))
     show_pairs(console, rows)

@@ -89,8 +89,11 @@ def explain(
     from refold.config import explain as list_rows
     from refold.config import load_config
     from refold.config.load import list_refused, project_file, read_file
+    from refold.manager.memory_notes import apply_folder
+    from refold.memory import CompressionFolder
 
     config = load_config(call={"preset": preset, "model": model}, skips_refused=True)
+    config = apply_folder(config, CompressionFolder(Path.cwd()))
     use_language(config.language)
     file = read_file(project_file())
     refused = list_refused(file) if file is not None else []
@@ -102,7 +105,7 @@ def explain(
         _show_refused(refused, file)
         return
     if everything and not names:
-        from refold.config.load import DOCUMENT_NAMES
+        from refold.config.names import DOCUMENT_NAMES
 
         _show_rows([row for row in rows if row.name not in DOCUMENT_NAMES])
         typer.echo("\n" + tr("Appendix: names from the documents"))
@@ -160,7 +163,7 @@ def _show_rows(rows: list[Row]) -> None:
     table = make_table("setting", "value", "from", "where", wide=("value", "where"), wraps=True)
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
-        cells = (row.name, clean_line(format_row(row)), tr(row.layer), clean_line(row.place))
+        cells = (row.name, clean_line(format_row(row)), tr(row.layer), clean_line(tr(row.place)))
         table.add_row(*cells, style=style)
     make_console(err=False).print(table)
 
@@ -377,7 +380,7 @@ def tune(
 
 
 def _show_tuning(tuning: Tuning, *, is_applied: bool) -> None:
-    replayed = f"{count_things(tuning.sessions, 'session')}, {count_things(tuning.requests, 'request')}"
+    replayed = tr(", ").join((count_things(tuning.sessions, "session"), count_things(tuning.requests, "request")))
     say(
         "replayed {replayed} with {trials} of the settings",
         replayed=replayed,
@@ -387,7 +390,8 @@ def _show_tuning(tuning: Tuning, *, is_applied: bool) -> None:
         say("the current settings are the best of those tried; nothing to change")
         return
     for step in tuning.steps:
-        write_line(f"  {step.name}: {step.value_before:g} → {step.value:g}  ({_explain_step(step)})")
+        change = {"name": step.name, "before": step.value_before, "after": step.value, "why": _explain_step(step)}
+        write_line(tr("  {name}: {before:g} → {after:g}  ({why})", **change))
         write_line(f"    {_compare_figures(step.before, step.after, step.saving)}")
     if len(tuning.steps) > 1:
         say("together: {figures}", figures=_compare_figures(tuning.now, tuning.then, tuning.saving))

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -22,14 +22,16 @@ from refold.cli.app import PlainTyper, app, read_extras
 from refold.cli.input import open_workspace
 from refold.cli.options import AsJson, Workspace
 from refold.cli.output import make_console, note, write_json
-from refold.cli.words import clean_line, count_things, describe_error, tr, use_language
+from refold.cli.words import clean_line, count_things, describe_error, find_language, tr, use_language
 from refold.errors import ConfigError, RefoldError
+from refold.sentences import translate
 
 if TYPE_CHECKING:
     from refold.llm.choose import Endpoint
 
 
 State = Literal["ok", "hint", "broken"]
+WINDOWS_LOOKED_AT = 20
 DISK_BYTES_BROKEN = 50_000_000
 DISK_BYTES_HINT = 1_000_000_000
 TIMEOUT_S = 5.0
@@ -94,7 +96,9 @@ def examine(workspace: str, *, offline: bool = False) -> list[Check]:
         "settings": lambda: _check_settings(workspace),
         "keys": lambda: _check_keys(workspace),
         "model": lambda: _check_model(workspace, offline=offline),
+        "summaries": lambda: _check_summaries(workspace),
         "record": lambda: _check_record(workspace),
+        "windows": lambda: _check_windows(workspace),
         "disk": lambda: _check_disk(workspace),
     }
     return [_run_check(name, check) for name, check in checks.items()]
@@ -199,6 +203,22 @@ def _check_model(workspace: str, *, offline: bool) -> Check:
     return Check("model", "broken" if problem else "ok", f"{place} {problem or tr('answers')}", remedy)
 
 
+def _check_summaries(workspace: str) -> Check:
+    """Check who writes the summaries behind the gateway: its clients' keys are not spent unless it may."""
+    from refold.config import load_config
+    from refold.config.load import read_block
+    from refold.server.settings import GatewaySettings, can_ask_model, find_missing_switch
+
+    config = load_config(workspace, skips_refused=True)
+    settings = read_block(GatewaySettings, workspace, skips_refused=True)
+    if (missing := find_missing_switch(config, settings)) is not None:
+        found, remedy = (translate(cast("str", missing.values[name]), find_language()) for name in ("found", "remedy"))
+        return Check("summaries", "hint", found, remedy)
+    is_asked = can_ask_model(config, settings)
+    words = tr("behind the gateway, a model writes them") if is_asked else tr("behind the gateway, rules write them")
+    return Check("summaries", "ok", words)
+
+
 def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
     """Return the problem with a model's address and its remedy; two empty strings if it answers."""
     from http.client import HTTPException
@@ -274,6 +294,27 @@ def _check_record(workspace: str) -> Check:
         "ok",
         tr("{sessions}, verified", sessions=count_things(sessions, "session")) if sessions else tr("no session yet"),
     )
+
+
+def _check_windows(workspace: str) -> Check:
+    """Look for clients whose instructions and tools leave too little of a window for the conversation."""
+    from refold.manager.status import read_client
+
+    with open_workspace(workspace) as manager:
+        for row in manager.ledger.list_sessions(limit=WINDOWS_LOOKED_AT):
+            status = manager.status(row.id)
+            fixed = status.system_tokens + status.tools_tokens
+            if fixed * 2 > status.hard:
+                found = tr(
+                    "{session}: instructions and tools of {client} take {fixed:,} of {hard:,} tokens",
+                    session=clean_line(row.id, 60),
+                    client=clean_line(read_client(row), 40) or tr("the client"),
+                    fixed=fixed,
+                    hard=status.hard,
+                )
+                advice = tr("this window is too small for this client: use a model with a larger one, or fewer tools")
+                return Check("windows", "hint", found, advice)
+    return Check("windows", "ok", tr("instructions and tools leave room in every recent session"))
 
 
 def _check_disk(workspace: str) -> Check:

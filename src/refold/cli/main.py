@@ -3,22 +3,59 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
-from refold.cli import chat, compact, config, doctor, measure, serve, session, sessions, transfer, wrap
-from refold.cli.app import app, keep_command, run_to_end
+from refold.cli.app import app as _app
+from refold.cli.app import choose_command, run_to_end
 
-COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, session, transfer)
+MODULES = (
+    *(
+        "doctor",
+        "config",
+        "chat",
+        "serve",
+        "wrap",
+        "compact",
+        "measure",
+        "evaluate",
+        "trial",
+        "sessions",
+        "session",
+        "transfer",
+    ),
+)
+# Commands that need no other command's module.
+ALONE = {"chat": "chat", "serve": "serve", "mcp": "serve", "wrap": "wrap", "compact": "compact"}
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     # Loaded modules stay until the end: scanning them for garbage would take a tenth of a short command's time.
     gc.set_threshold(20_000, 20, 20)
-    sys.exit(run_to_end(_run))
+    code = run_to_end(_run)
+    with suppress(ValueError):  # Not in the main thread.
+        signal.signal(signal.SIGINT, lambda *_: None)  # There is nothing left to stop.
+    sys.exit(code)
+
+
+def load_commands(name: str = "") -> None:
+    """Import the module of one command, or all of them."""
+    for module in (ALONE[name],) if name in ALONE else MODULES:
+        import_module(f"refold.cli.{module}")
 
 
 def _run(**options: Any) -> object:
-    keep_command(app, sys.argv[1:])
-    return app(**options)
+    words = sys.argv[1:]
+    load_commands(words[0] if words else "")
+    return choose_command(_app, words)(**options)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(name)
+    load_commands()
+    return _app

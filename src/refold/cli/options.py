@@ -62,7 +62,7 @@ Model = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format", "-f", metavar="FORMAT", help="openai-chat, anthropic or openai-responses; default: detected."
+        "--format", "-f", metavar="FORMAT", help="openai-chat, anthropic, openai-responses, ai-sdk; or detected."
     ),
 ]
 Preset = Annotated[

@@ -236,7 +236,8 @@ def _show_lines(doing: str) -> Iterator[Advance]:
     def print_lines() -> None:
         while not ended.wait(LINE_EVERY_S):
             with contextlib.suppress(OSError, ValueError):  # Standard error was closed.
-                stream.write(f"{doing}:{state} {time.monotonic() - started:.0f} s\n")
+                seconds = time.monotonic() - started
+                stream.write(tr("{doing}:{state} {seconds:.0f} s", doing=doing, state=state, seconds=seconds) + "\n")
                 stream.flush()
 
     thread = threading.Thread(target=print_lines, name="refold-progress", daemon=True)

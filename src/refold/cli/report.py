@@ -15,7 +15,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from refold.cli.output import make_table, show_pairs
-from refold.cli.words import clean_line, count_things, describe_change, describe_share, say_reason, tr
+from refold.cli.words import clean_line, count_things, describe_change, describe_share, describe_steps, say_reason, tr
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Reason, describe
 from refold.conversation.view import Edit
@@ -89,7 +89,7 @@ def show_changes(console: Console, stages: Sequence[StageReport], messages: Sequ
     for stage in stages:
         for refused in stage.rejected:
             why = clean_line(say_reason(refused.why))
-            console.print(tr("rejected: {stage}: {why}", stage=stage.stage, why=why), style="dim")
+            console.print(tr("rejected: {stage}: {why}", stage=tr(stage.stage), why=why), style="dim")
 
 
 def _show_table(console: Console, changes: Sequence[ReportedChange]) -> None:
@@ -100,7 +100,7 @@ def _show_table(console: Console, changes: Sequence[ReportedChange]) -> None:
     reasons = [clean_line(say_reason(change.reason)) for change in changes]
     for change, reason in zip(changes, reasons, strict=True):
         tokens = f"{change.tokens_before:,} → {change.tokens_after:,}"
-        cells = (change.where, f"{change.stage}: {change.role}", tokens, Text(change.handle, style="cyan"))
+        cells = (change.where, tr(change.stage) + tr(": ") + tr(change.role), tokens, Text(change.handle, style="cyan"))
         table.add_row(*cells, *([reason] if is_wide else []))
     if is_wide:
         console.print(table)
@@ -166,15 +166,14 @@ def show_report(
     rows = [("would act" if dry_run else "why", say_reason(report.reason)), ("budget", describe_budget(report, asked))]
     worked = [stage for stage in report.stages if stage.edits]
     if worked:
-        steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
-        rows.append(("would do" if dry_run else "did", steps))
+        rows.append(("would do" if dry_run else "did", describe_steps(worked)))
     elif asked is None:
         rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
     rows += [("note", say_reason(note)) for note in report.notes]
     for stage in report.stages:
         if stage.note:
             label = "refused" if stage.rejected and not stage.edits else "summary"
-            rows.append((label, f"{stage.stage}: {say_reason(stage.note)}"))
+            rows.append((label, tr(stage.stage) + tr(": ") + say_reason(stage.note)))
     show_pairs(console, rows)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,9 @@ def serve(
     arrival: Annotated[
         bool | None, typer.Option("--arrival/--no-arrival", help="Shorten large tool results when they arrive.")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Processes; each session stays in one of them.")
+    ] = 1,
     preset: Preset = None,
     workspace: Workspace = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings only, not every request.")] = False,
@@ -62,12 +66,12 @@ def serve(
     not exist is created.
     """
     make_workspace(workspace)
-    from refold.server.monitoring import set_up_logs
     from refold.server.serve import make_server, open_socket, tune_process
 
-    set_up_logs("warning" if quiet else "info")
-    given = {"host": host, "port": port, "openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
-    application = make_application(workspace, preset, {**given, "cache_marks": cache_marks, "arrival": arrival})
+    given: dict[str, object] = {"host": host, "port": port, "cache_marks": cache_marks, "arrival": arrival}
+    given |= {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
+    make = partial(_make_logging, "warning" if quiet else "info", workspace, preset, given)
+    application = make()
     server = make_server(application)
     settings = application.settings
     bound = open_socket(settings.host, settings.port)
@@ -81,9 +85,21 @@ def serve(
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()
-    with application.announce(_name_locally(settings.host, port)):
-        server.run(sockets=[bound])  # Until SIGINT or SIGTERM; requests in progress are finished first.
+    with application.announce(_name_locally(settings.host, port)) as beacon:
+        if workers > 1:
+            from refold.server.workers import Workers
+
+            Workers(make, workers, beacon).run(bound, settings.shutdown_s)
+        else:
+            server.run(sockets=[bound])  # Until SIGINT or SIGTERM; requests in progress are finished first.
     note("refold stopped")
+
+
+def _make_logging(level: str, workspace: str, preset: str | None, given: Mapping[str, object]) -> Application:
+    from refold.server.monitoring import set_up_logs
+
+    set_up_logs(level)
+    return make_application(workspace, preset, given)
 
 
 def _name_locally(host: str, port: int) -> str:
@@ -101,30 +117,30 @@ def make_application(
     *,
     window: int | None = None,
     keys: KeyRing | None = None,
-    has_page: bool = True,
+    environ: Mapping[str, str] | None = None,
 ) -> Application:
-    """Return the gateway of a workspace; ``given`` are settings of the command line, ``keys`` replaces its keys."""
+    """Return the gateway of a workspace; ``given`` are settings of the command line, ``keys`` replaces its keys.
+
+    ``environ`` names proxies and certificates; None: this process's environment.
+    """
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
-    from refold.server.settings import can_ask_model, choose_summariser, load_settings, settle_arrival
+    from refold.server.settings import choose_summariser, find_missing_switch, load_settings, settle_arrival
     from refold.web.app import WebPage, is_installed
 
     settings = load_settings(workspace, **given or {})
     config = load_config(workspace, call={"preset": preset, "window": window})
     use_language(config.language)
-    if config.summariser == "llm" and not can_ask_model(config, settings):
-        note(
-            "summariser is llm, but the gateway may ask no model, so rules write the summaries; set compact_model "
-            "and its key, REFOLD_OPENAI_KEY or REFOLD_ANTHROPIC_KEY, or gateway.summaries: client"
-        )
+    if (missing := find_missing_switch(config, settings)) is not None:
+        note(missing.template, **missing.values)
     config = settle_arrival(config, is_on=settings.arrival)
     manager = ContextCompressionManager(choose_summariser(config, settings), workspace)
     if config.tune == "auto":
         from refold.tuning import watch
 
         watch(manager, workspace)
-    return Application(manager, settings, keys=keys, make_page=WebPage if has_page and is_installed() else None)
+    return Application(manager, settings, keys=keys, make_page=WebPage if is_installed() else None, environ=environ)
 
 
 app.add_typer(keys, name="key")

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import choose_session, find_newest, need_session, open_workspace, show_empty
 from refold.cli.options import AsJson, Everywhere, Limit, SessionFilter, SessionOption, Workspace
-from refold.cli.output import make_console, make_table, note, print_line, say, show_pairs, write_json
-from refold.cli.words import clean_line, describe_share, format_time, name_scope, say_reason, strip_controls, tr
+from refold.cli.output import make_console, make_table, note, print_line, say, show_pairs, write_json, write_line
+from refold.cli.words import (
+    clean_line,
+    describe_change,
+    describe_share,
+    find_language,
+    format_time,
+    name_scope,
+    say_reason,
+    strip_controls,
+    tr,
+)
 from refold.errors import FormatError, HandleUnknown
+from refold.sentences import describe_steps
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +51,8 @@ if TYPE_CHECKING:
 TITLE_CHARS = 40
 OTHER_COLUMNS_WIDTH = 130  # The maximum width of the columns beside the id.
 SESSIONS_MAX = 200
+# How often --follow looks for new events, in seconds.
+FOLLOW_S = 1.0
 _SEARCHED_MAX = 1_000
 _LINE_CHARS_MAX = 300
 
@@ -108,16 +123,26 @@ def _cut_title(title: str) -> Text:
 
 def _describe_row(row: SessionRow, title: str) -> dict[str, object]:
     """Return a session as JSON, without the answers that its settings hold for clients."""
-    from refold.manager.session import RESPONSES
+    from refold.manager.session_state import RESPONSES
     from refold.manager.status import read_client
 
     settings = {name: value for name, value in row.settings.items() if name != RESPONSES}
     return {**asdict(row), "settings": settings, "title": title, "client": read_client(row)}
 
 
-@app.command()
-def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace = "", as_json: AsJson = False) -> None:
+@app.command(epilog=format_examples("refold log", "refold log --follow"))
+def log(
+    session: SessionOption = None,
+    limit: Limit = 200,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print compressions of all sessions as they come.")
+    ] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
     """Show the events of a session, oldest first."""
+    if follow:
+        _follow(workspace, session)
     from refold.ledger.sql.ledger import read_all_events
     from refold.manager.notices import describe_fields
 
@@ -144,12 +169,39 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
     make_console(err=False).print(table)
 
 
+def _follow(workspace: str, session: str | None) -> NoReturn:
+    """Print a line for each compression from now on, until Ctrl-C: for a second terminal beside an agent."""
+    from refold.ledger.sql.ledger import read_all_events
+
+    since = time.time()
+    note("following {workspace}; Ctrl-C ends it", workspace=Path(workspace).resolve())
+    with open_workspace(workspace) as manager:
+        while True:
+            rows = [row for row in manager.ledger.list_sessions(limit=20) if row.updated_at >= since]
+            found = [
+                (event, row.id)
+                for row in rows
+                if session in (None, row.id)
+                for event in read_all_events(manager.ledger, row.id)
+                if event.created_at > since and "tokens_after" in event.fields
+            ]
+            for event, name in sorted(found, key=lambda one: one[0].created_at):
+                since = max(since, event.created_at)
+                change = describe_change(
+                    int(str(event.fields["tokens_before"])), int(str(event.fields["tokens_after"]))
+                )
+                when = datetime.fromtimestamp(event.created_at).strftime("%H:%M:%S")
+                write_line(f"{when} {name} {tr(event.kind)} {change}; {_describe_reason(event)}")
+            sys.stdout.flush()
+            time.sleep(FOLLOW_S)
+
+
 def _describe_reason(event: Event) -> str:
     from refold.conversation.reason import read_reason
     from refold.manager.notices import list_folds
 
     stages = event.fields.get("stages")
-    by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
+    by = describe_steps(stages.items() if isinstance(stages, dict) else (), find_language())
     reason = say_reason(read_reason(event.fields.get("reason")))
     folds = [
         tr("⟨{one.handle}⟩: {one.messages:,} messages, {one.tokens_before:,} → {one.tokens_after:,} tokens", one=one)
@@ -240,37 +292,48 @@ def _list_decisions(decisions: Sequence[LoggedDecision], *, with_session: bool) 
 
 
 @app.command(
-    epilog=format_examples('refold recall "which port"', "refold recall ERR-4711 --all", "refold expand m:4f2a91c3")
+    epilog=format_examples(
+        'refold recall "which port"', "refold recall ERR-4711 --session work --only", "refold expand m:4f2a91c3"
+    )
 )
 def recall(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to search for, or an exact value.")],
     session: SessionOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=200, help="Maximum results.")] = 10,
     everywhere: Everywhere = False,
+    only: Annotated[bool, typer.Option("--only", help="One session without those that it continues.")] = False,
     workspace: Workspace = "",
     as_json: AsJson = False,
 ) -> None:
     """Search everything that was said, by words, meaning or value.
 
+    Without a session, all of them are searched; a session is searched with those that it continues.
     Results are exact originals, each with its handle.
     """
     if not query.strip():
         raise typer.BadParameter(tr("the query is empty; give words or a value"), param_hint="QUERY")
     with open_workspace(workspace) as manager:
-        name = choose_session(manager.ledger, session, everywhere=everywhere)
+        name = choose_session(manager.ledger, session, everywhere=everywhere or (session is None and not only))
         if name is None and find_newest(manager.ledger) is None:
             show_empty(workspace, as_json=as_json)
             return
-        found = manager.recalling.recall(name, query, limit)
+        name = None if everywhere else name
+        found = manager.recalling.recall(name, query, limit, only=only)
+        rows = manager.ledger.list_sessions(limit=_SEARCHED_MAX) if name is None else []
+        ready = manager.recalling.count_ready(rows)
+    if ready < len(rows):
+        note(
+            "{ready} of {total} sessions are indexed so far; search again for the others", ready=ready, total=len(rows)
+        )
     if as_json:
         write_json([asdict(one) for one in found])
         return
     if not found:
-        elsewhere = "" if everywhere else tr("; --all searches every session of the workspace")
+        elsewhere = "" if name is None else tr("; --all searches every session of the workspace")
         say("nothing was found{scope}; try other words{elsewhere}", scope=name_scope(name), elsewhere=elsewhere)
     console = make_console(err=False)
     for one in found:
-        console.print(_format_result(one, with_session=everywhere), soft_wrap=True)
+        console.print(_format_result(one, with_session=one.session_id != name), soft_wrap=True)
 
 
 def _format_result(one: Recalled, *, with_session: bool) -> Text:
@@ -284,7 +347,11 @@ def _format_result(one: Recalled, *, with_session: bool) -> Text:
         tr(" {role}{where}{part}, score {score:.2f}", role=one.role, where=where, part=part, score=one.score),
         "dim",
     )
-    return Text.assemble((mark(one.handle), "bold cyan"), details, f"\n{strip_controls(one.text).rstrip()}\n")
+    lines: list[str | tuple[str, str]] = []
+    for said in one.said:
+        head = details if said.handle == one.handle else (f" {said.role}", "dim")
+        lines += [(mark(said.handle), "bold cyan"), head, f"\n{strip_controls(said.text).rstrip()}\n"]
+    return Text.assemble(*lines)
 
 
 @app.command()
@@ -363,7 +430,7 @@ def _format_fact(fact: KnownFact) -> str:
     handles = " ".join(mark(handle) for handle in fact.handles[-3:])
     said = f"{datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d}"
     seen = tr(" (last said {date})", date=said) if fact.last_seen > 0 else ""
-    line = f"{tr(fact.kind)}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
+    line = f"{tr(fact.kind)}{tr(': ')}{clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
     replaced = tr("    replaced by: {fact}", fact=clean_line(fact.superseded_by, _LINE_CHARS_MAX))
     return line if fact.holds else f"{line}\n{replaced}"
 

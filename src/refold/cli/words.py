@@ -16,7 +16,10 @@ from refold import sentences
 from refold.errors import RefoldError, Sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from refold.conversation.reason import Language, Reason
+    from refold.ladder.report import StageReport
 
 # In the order in which a C library asks.
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
@@ -52,6 +55,11 @@ def tr(text: str, /, **values: object) -> str:
 def describe_error(error: RefoldError) -> str:
     """Return an error in the user's language."""
     return sentences.describe_error(error, find_language())
+
+
+def describe_steps(stages: Iterable[StageReport]) -> str:
+    """Return the stages that made edits, each with the tokens it freed, in the user's language."""
+    return sentences.describe_steps(((one.stage, one.tokens_freed) for one in stages if one.edits), find_language())
 
 
 def count_things(number: int, thing: str) -> str:

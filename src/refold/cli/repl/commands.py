@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from refold.agent.context_tools import Texts, tell_change
+from refold.agent.context_tools import Texts
 from refold.agent.events import find_undo
 from refold.cli.config import format_row
 from refold.cli.output import make_table
@@ -26,13 +26,14 @@ from refold.cli.words import (
     count_things,
     describe_error,
     describe_share,
+    describe_steps,
     find_language,
     format_time,
     say_reason,
     shorten_tokens,
     tr,
 )
-from refold.config.layers import DOCUMENT_FIELDS
+from refold.config.names import DOCUMENT_FIELDS
 from refold.config.values import explain as explain_settings
 from refold.config.values import find_row
 from refold.errors import RefoldError
@@ -122,7 +123,7 @@ async def run_compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     )
     for failed in (stage for stage in done.stages if stage.is_failed):
         screen.note(say_reason(failed.note), "yellow")
-    gone = ", ".join(f"{stage.stage} {tell_change(stage.tokens_freed)}" for stage in done.stages if stage.edits)
+    gone = describe_steps(done.stages)
     files = tr(" · {files} deleted", files=count_things(len(done.deleted_files), "file")) if done.deleted_files else ""
     kept = tr("unchanged: {messages}", messages=count_things(done.preserved_count, "message"))
     screen.note(
@@ -182,7 +183,7 @@ def run_facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
         screen.note("no facts yet: compressions collect them")
     for fact in known:
         handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
-        screen.show(f"{tr(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
+        screen.show(f"{tr(fact.kind)}{tr(': ')}{clean_line(fact.text, 300)} {handles}")
 
 
 def run_memory(chat: ChatSession, screen: Screen, argument: str) -> None:
