@@ -1,5 +1,4 @@
 """``compress``: one call that makes a conversation fit, without a store, and without network unless a model is given.
-``ContextCompactor``: the same over a manager, which keeps every original.
 
 ``compress`` is the simplest interface of the engine: it parses, computes the view, runs the ladder and renders. It
 keeps no state between calls. To keep folds across calls, pass the previous result's ``.edits``.
@@ -8,7 +7,7 @@ keeps no state between calls. To keep folds across calls, pass the previous resu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, flat_budget
@@ -38,11 +37,8 @@ from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from refold.config import CompressionConfig
     from refold.llm.summariser import Summariser
-    from refold.manager.compress import CompactResult
 
 
 def compress(
@@ -81,7 +77,7 @@ def compress(
     system, given_tools, tools, raws, named = beside.system, tools, beside.tools, intake.raws or (), beside.model or ""
     model = named or settings.model
     form = detect(raws, system=system, tools=tools, name=beside.format)
-    summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named, form.name)
+    summariser = None if answer or dry_run else _find_summariser(settings, llm, replace(beside, format=form.name))
     settings, answer = (summariser.settle(), summariser.answer_now) if summariser else (settings, answer)
     given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
     opened = open_records(form, given, settings.fold.opening, _check_edits(edits))
@@ -126,7 +122,7 @@ def _make_plan(settings: CompressionConfig, room: Budget, instructions: str, *, 
         thresholds=settings.thresholds(),
         language=settings.language,
         instructions=instructions,
-        is_auto=settings.is_auto or is_given,
+        is_auto=settings.auto_compress or is_given,
         strict=strict,
         find_secrets=_find_secrets if settings.redact else None,
     )
@@ -142,15 +138,18 @@ def _read_messages(messages: object, codec: Codec | None) -> Intake:
     return read_intake(messages, codec)
 
 
-def _find_summariser(settings: CompressionConfig, llm: object, model: str, wire: str) -> Summariser | None:
+def _find_summariser(settings: CompressionConfig, llm: object, beside: Beside) -> Summariser | None:
     """Return the summariser for a conversation with this model; None if rules write the summaries."""
     if llm is not None and not hasattr(llm, "complete"):
         raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
     if llm is None and not settings.variables and not settings.compact_url:
         return None
-    from refold.llm.summariser import Summariser
+    from refold.llm.summariser import SentWith, Summariser
 
-    return Summariser(settings, llm).join(called=model, wire=wire)
+    model, wire = beside.model or "", beside.format or ""
+    summariser = Summariser(settings, llm).join(called=model, wire=wire)
+    summariser.sent_with = SentWith(model, wire, beside.system, beside.tools)
+    return summariser
 
 
 def _find_secrets(texts: Iterable[str]) -> frozenset[str]:
@@ -233,69 +232,3 @@ def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, 
         stages=outcome.stages,
         notes=tuple(notes),
     )
-
-
-SESSION = "compactor"
-
-
-@dataclass(frozen=True, slots=True)
-class CompactOptions:
-    """Options of a compaction; None means the variable ``REFOLD_COMPACT_…``, else the value of the preset ``offload``.
-
-    ``model`` is passed to a client whose ``complete`` takes ``model``; by default the client's own is used.
-    """
-
-    target_tokens: int | None = None
-    preserve_count: int | None = None
-    model: str | None = None
-    retry_count: int | None = None
-
-
-class ContextCompactor:
-    """Compacts histories of one session: takes a history and returns a compacted one, for a loop that keeps its own.
-
-    It is a thin class over a manager: offloaded results are read back before they are summarised, a failed summary
-    leaves the history unchanged, and every original stays in the workspace's ledger. It decides nothing: a call is a
-    request to compact now.
-
-    ``storage`` is the workspace folder, which has the ledger and ``offloaded/``.
-
-    ``client`` writes summaries: anything with ``complete(prompt)``. Without it the configured model does, else rules.
-    """
-
-    def __init__(
-        self,
-        storage: str | Path,
-        client: object = None,
-        options: CompactOptions | None = None,
-        *,
-        session_id: str = SESSION,
-    ) -> None:
-        wanted = options or CompactOptions()
-        named = {
-            "compact_target_tokens": wanted.target_tokens,
-            "compact_preserve_count": wanted.preserve_count,
-            "compact_model": wanted.model,
-            "compact_retry_count": wanted.retry_count,
-        }
-        given = {name: value for name, value in named.items() if value is not None}
-        from refold.config.load import read_compact_settings
-        from refold.manager import ContextCompressionManager
-
-        # Nothing is automatic here: passing a history only stores it.
-        config = read_compact_settings({**given, "auto_compress": False})
-        self._manager = ContextCompressionManager(config, storage, llm=client)
-        self._session_id = session_id
-
-    async def compact(self, messages: Sequence[object]) -> CompactResult:
-        """Return the history with all but the newest messages summarised; unchanged if there are no older ones."""
-        if not messages:
-            from refold.manager.compress import CompactResult
-
-            return CompactResult([], 0, 0, 0, 0)
-        await self._manager.prepare_context(self._session_id, messages)
-        return await self._manager.compress_async(self._session_id)
-
-    def close(self) -> None:
-        """Release the ledger."""
-        self._manager.close()

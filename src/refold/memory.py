@@ -28,6 +28,7 @@ import orjson
 
 from refold.conversation.reason import Language
 from refold.errors import FormatError, LedgerError
+from refold.ledger.records import ContextSummary
 from refold.offload import lock_folder, make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -248,6 +249,9 @@ def _quiet_markup(line: str) -> str:
 
 
 SUMMARIES_MAX = 1_000
+FOLDER_PLACE = ".compression/config.json"
+# Of one session in the file; the ledger has all of them.
+HISTORY_MAX = 50
 BYTES_MAX = 32 * 1024 * 1024
 # The names in the file, and ours.
 SETTINGS = {
@@ -261,27 +265,6 @@ SETTINGS = {
 # Beside the settings: which of them were changed, and what we wrote last, to detect changes by hand.
 _CHANGED = "changed"
 _WRITTEN = "written"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextSummary:
-    """A summary with the turns it covers. ``timestamp`` is in milliseconds since 1970."""
-
-    timestamp: int
-    turn_range: tuple[int, int]
-    content: str
-    key_points: tuple[str, ...] = ()
-    id: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the summary as it is in the file."""
-        return {
-            "timestamp": self.timestamp,
-            "turnRange": list(self.turn_range),
-            "content": self.content,
-            "keyPoints": list(self.key_points),
-            "id": self.id,
-        }
 
 
 class CompressionFolder:
@@ -337,7 +320,7 @@ class CompressionFolder:
         return (self.folder / "summaries.json").exists()
 
     def read_summaries(self, session_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the summaries of a session, or all, oldest first."""
+        """Return the summaries of a session, or all, the newest first."""
         stored = self._load("summaries.json")
         rows = [row for row in stored if isinstance(row, dict)] if isinstance(stored, list) else []
         return [row for row in rows if session_id is None or row.get("sessionId") == session_id]
@@ -353,7 +336,7 @@ class CompressionFolder:
             rows = self.read_summaries()
             others = [row for row in rows if row.get("sessionId") not in newest]
             own = [row for added in newest.values() for row in added]
-            changed = sorted([*others, *own], key=_timestamp_of)[-SUMMARIES_MAX:]
+            changed = sorted([*others, *own], key=_timestamp_of, reverse=True)[:SUMMARIES_MAX]
             if changed != rows:
                 self._store("summaries.json", changed)
 

@@ -1,13 +1,13 @@
 """Regular expressions that are compiled when first used.
 
-refold has hundreds, most of them for folding: compiling them all took a third of the time that a command needs to
-start. A process that will fold, such as the gateway, compiles them before it is ready.
+Compiling all took a third of the time that a command needs to start. A gateway compiles them before it is ready.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from typing import Any, AnyStr, ClassVar, cast
 
 _METHODS = ("search", "match", "fullmatch", "finditer", "findall", "split", "sub", "subn", "pattern", "flags", "groups")
@@ -25,14 +25,14 @@ class _Lazy:
     def __getattr__(self, name: str) -> Any:
         if name not in _METHODS:
             raise AttributeError(name)
-        compiled = re.compile(*self._source)
-        # From then on, a call costs no more than on the compiled expression itself.
+        text, flags = self._source
+        compiled = re.compile(text() if callable(text) else text, flags)
         vars(self).update({one: getattr(compiled, one) for one in _METHODS})
         return getattr(compiled, name)
 
 
-def lazy_regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern like ``re.compile``, for modules that are imported more often than used. Not for ``re.sub``."""
+def lazy_regex(text: AnyStr | Callable[[], AnyStr], flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return a pattern like ``re.compile``, of a text or a function that returns it later. Not for ``re.sub``."""
     return cast("re.Pattern[AnyStr]", _Lazy(text, flags))
 
 

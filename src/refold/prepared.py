@@ -34,6 +34,7 @@ class PreparedContext:
     originals: Originals = field(default_factory=lambda: Originals(()), repr=False)
     body: dict[str, Any] | None = field(default=None, repr=False)
     trace: Callable[[], Sequence[MessageSource]] = field(default=tuple, repr=False)
+    items: Sequence[Item] = field(default=(), repr=False, compare=False)
 
     @property
     def sources(self) -> list[MessageSource]:
@@ -93,9 +94,8 @@ def trace_items(
         is_restored = origins is not None and any(origins[one] < 0 for one in positions)
         if origins is not None:
             positions = sorted({max(origins[one], ~origins[one]) for one in positions})
-        sources.append(
-            MessageSource(tuple(positions), _name_kind(item, is_own is None or is_own[at], is_restored), messages)
-        )
+        kind = _name_kind(item, is_own is None or is_own[at], is_restored)
+        sources.append(MessageSource(tuple(positions), kind, messages))
     return sources
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.conversation.message import RECORD_OPENS, Format, Message, Role, find_marks
 from refold.conversation.view import Edit, FoldRecord
 from refold.formats import parse_messages
-from refold.stages.extract.layout import CLOSING
+from refold.stages.record.frame import CLOSING
 from refold.stages.stage import BARE, FOLD
 
 # The presets' openings. A record ends with its handle, or with the frame that names it at the beginning.

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from refold.errors import BudgetTooSmall, RefoldError, Sentence, find_sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from refold.conversation.reason import Language
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
@@ -45,6 +47,12 @@ def is_chinese(text: str) -> bool:
     return bool(_CHINESE.search(text))
 
 
+def describe_steps(steps: Iterable[tuple[str, int]], language: Language) -> str:
+    """Return stages with the tokens they freed: ``fold −2,046, mask +8``; + if a text is longer than its source."""
+    shown = (f"{translate(stage, language)} {'−' if freed >= 0 else '+'}{abs(freed):,}" for stage, freed in steps)
+    return translate(", ", language).join(shown)
+
+
 def describe_error(error: RefoldError, language: Language) -> str:
     """Return an error in a language; one without a translation keeps its English under a translated heading."""
     message = find_sentence(error)
@@ -56,3 +64,21 @@ def describe_error(error: RefoldError, language: Language) -> str:
         return translate(message, language)
     kind = next(one.__name__ for one in type(error).__mro__ if one.__name__ in read_chinese())
     return f"{translate(kind, language)}：{message}"
+
+
+def choose_language(chosen: str, accepted: str) -> Language:
+    """Return the language that the reader chose, else the best match of ``Accept-Language``."""
+    if chosen in ("en", "zh"):
+        return "zh" if chosen == "zh" else "en"
+    ranked: list[tuple[float, int, Language]] = []
+    for place, piece in enumerate(accepted[:1_000].split(",")):
+        name, _, rest = piece.strip().lower().partition(";")
+        weight = rest.strip().removeprefix("q=")
+        try:
+            share = float(weight) if weight else 1.0
+        except ValueError:
+            share = 0.0
+        primary = name.split("-")[0]
+        if primary in ("en", "zh") and share > 0:
+            ranked.append((-share, place, "zh" if primary == "zh" else "en"))
+    return min(ranked)[2] if ranked else "en"

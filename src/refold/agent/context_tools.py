@@ -18,10 +18,13 @@ from typing import Any
 from refold.agent.tools import Tool, make_tool
 from refold.conversation.reason import Language, Reason, fill_template, say
 from refold.errors import ConfigError, HandleUnknown, LedgerError
+from refold.ledger.records import ContextSummary
 from refold.manager import ContextCompressionManager
 from refold.manager.compress import CompactResult
 from refold.manager.status import SessionStatus
-from refold.memory import SETTINGS, ContextSummary
+from refold.memory import SETTINGS
+from refold.recall.search import Recalled
+from refold.sentences import describe_steps
 
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000
@@ -130,10 +133,10 @@ class ContextTools:
         return f"{texts('changed', listed=listed)}\n{texts.settings(_read_settings(self.manager))}"
 
     def context_summary(self, limit: int = 3) -> str:
-        """Read the newest summaries of what was compressed.
+        """Read the newest summaries of what was compressed, also those that a newer one replaced.
 
         Args:
-            limit: how many, newest last.
+            limit: how many, newest first.
         """
         texts = self.texts
         found = self.manager.summaries(self.session_id, max(1, min(SUMMARIES_MAX, limit)))
@@ -154,8 +157,11 @@ class ContextTools:
             found = self.manager.recall(self.session_id, query[:2_000], most, tokens_max=RECALL_TOKENS)
         except LedgerError:
             return texts("nothing_yet")
-        passages = [(one.handle, one.role, one.text) for one in found]
-        return texts.recalled(query, passages) if passages else texts("not_recalled", query=query[:80])
+        return (
+            texts.recalled(query, found, session_id=self.session_id)
+            if found
+            else texts("not_recalled", query=query[:80])
+        )
 
     def context_expand(self, handle: str, offset: int = 0, limit: int = PAGE_CHARS) -> str:
         """Read the exact original behind a handle such as m:4f2a91c3, page by page.
@@ -256,7 +262,7 @@ class Texts:
         return "\n".join([self("settings"), *(f"{name}: {_show(value)}" for name, value in values.items())])
 
     def compressed(self, done: CompactResult, before: int) -> str:
-        stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
+        stages = describe_steps(((one.stage, one.tokens_freed) for one in done.stages if one.edits), self.language)
         gone = self("deleted", count=len(done.deleted_files)) if done.deleted_files else ""
         return self("compressed", done=done, before=before, after=len(done.messages), stages=stages, gone=gone)
 
@@ -265,15 +271,22 @@ class Texts:
         for one in found:
             first, last = one.turn_range
             body = one.content if len(one.content) <= _SUMMARY_CHARS else f"{one.content[:_SUMMARY_CHARS]}…"
-            pieces.append(f"{self('turns', first=first, last=last)}\n{body}")
+            key = "turns" if one.is_in_force else "turns_replaced"
+            pieces.append(f"{self(key, first=first, last=last)}\n{body}")
         return "\n\n".join(pieces)
 
     def recalled(
-        self, query: str, found: Sequence[tuple[str, str, str]], reader: str = "context_expand(handle)"
+        self, query: str, found: Sequence[Recalled], reader: str = "context_expand(handle)", session_id: str = ""
     ) -> str:
-        """Return passages that were found, each with its handle; ``reader`` is the call that reads on."""
-        head = self("recalled", count=len(found), query=query[:80], reader=reader)
-        return "\n\n".join([head, *(f"⟨{handle}⟩ {role}\n{text}" for handle, role, text in found)])
+        """Return passages that were found, each with its handle; those of relatives say where they were said.
+
+        ``reader`` is the call that reads on, ``session_id`` the session that is searched.
+        """
+        pieces = [self("recalled", count=len(found), query=query[:80], reader=reader)]
+        for one in found:
+            where = "" if one.session_id in ("", session_id) else f" ({one.session_id.rpartition('/')[2][:60]})"
+            pieces.append("\n".join(f"⟨{said.handle}⟩ {said.role}{where}\n{said.text}" for said in one.said))
+        return "\n\n".join(pieces)
 
     def page(self, handle: str, text: str, offset: int, *, has_more: bool) -> str:
         stop = offset + len(text)
@@ -283,8 +296,3 @@ class Texts:
 
 def _show(value: object) -> str:
     return "—" if value is None else json.dumps(value)
-
-
-def tell_change(freed: int) -> str:
-    """Return a change in size: ``−2,046``, or ``+8`` if the summary is longer than its source."""
-    return f"−{freed:,}" if freed >= 0 else f"+{-freed:,}"

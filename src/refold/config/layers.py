@@ -46,19 +46,6 @@ PRESETS: dict[str, str] = {
 }
 # The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
 ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")
-# The settings that each document names, in its order.
-DOCUMENT_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "archive": ARCHIVE_FIELDS,
-    "offload": (
-        *("context_threshold", "compact_trigger_threshold", "compact_target_tokens", "compact_preserve_count"),
-        *("compact_model", "compact_retry_count"),
-    ),
-    "hybrid": ("context_compression_enabled", "context_compression_threshold", "keep_last"),
-    "turns": (
-        *("context_window_tokens", "compact_trigger", "compact_target", "keep_last_turns"),
-        "max_compaction_attempts",
-    ),
-}
 ARCHIVE_FILE = "x-agent.yaml"
 # Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
 _NEUTRAL = frozenset(
@@ -146,6 +133,9 @@ class Layer:
     values: Mapping[str, object]
     place: str = ""
     places: Mapping[str, str] = field(default_factory=dict)
+
+    def rank(self) -> int:
+        return ORDER.index(self.name)
 
     def source(self, name: str) -> SettingSource:
         """Return where this layer sets a name."""
@@ -414,12 +404,12 @@ def find_implied(layers: Sequence[Layer]) -> Layer | None:
         (layer for layer in layers if layer.name == "project" and PurePath(layer.place).name == ARCHIVE_FILE), None
     )
     if file is not None:
-        return Layer("project", {"preset": "archive"}, f"implied by {file.place}")
+        return Layer("project", {"preset": "archive"}, Sentence("implied by {what}", what=file.place))
     decisive = [name for name in named if name not in _NEUTRAL and not name.startswith("recall")]
     if sorted(decisive) != sorted(ARCHIVE_FIELDS):
         return None
-    highest = named[max(decisive, key=lambda name: ORDER.index(named[name].name))].name
-    return Layer(highest, {"preset": "archive"}, f"implied by {', '.join(ARCHIVE_FIELDS)}")
+    highest = max((named[name] for name in decisive), key=Layer.rank)
+    return Layer(highest.name, {"preset": "archive"}, Sentence("implied by {what}", what=", ".join(ARCHIVE_FIELDS)))
 
 
 def check_preset(name: str, where: str = "") -> None:

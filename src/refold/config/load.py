@@ -23,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticKnownError
 
 from refold.config.layers import OTHER_BLOCKS, Layer, LayerName, read_yaml, refuse_two, show, suggest
+from refold.config.names import ALIASES
 from refold.config.schema import CompressionConfig, advise, read_layer
 from refold.config.trust import KEYS_FILE, RECORD, SECRET_FILE, UserFolder, find_fault, find_page_fault, may_project_set
 from refold.errors import ConfigError, Sentence
@@ -39,26 +40,6 @@ BYTES_MAX = 1_000_000
 NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_COMPACT_KEY", "REFOLD_TEST_POSTGRES"})
 # The providers' own names, and ours for the key of the model that writes summaries.
 MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "REFOLD_COMPACT_KEY")
-# Settings that exist because a document names them so; the others do the same and more.
-DOCUMENT_NAMES = frozenset(
-    (
-        *("context_window_tokens", "context_compression_enabled", "context_threshold", "context_compression_threshold"),
-        *("compact_trigger", "compact_trigger_threshold", "compact_target", "compact_target_tokens"),
-        *("compact_preserve_count", "compact_retry_count", "max_compaction_attempts", "keep_last", "keep_last_turns"),
-        *("importance_threshold", "max_turns", "summary_max_chars"),
-    )
-)
-# The variables of the document that preset `offload` comes from.
-ALIASES = {
-    f"SYNAPSE_{name}": f"REFOLD_{name}"
-    for name in (
-        "COMPACT_TRIGGER_THRESHOLD",
-        "COMPACT_TARGET_TOKENS",
-        "COMPACT_PRESERVE_COUNT",
-        "COMPACT_MODEL",
-        "COMPACT_RETRY_COUNT",
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from refold.config.layers import ORDER, Layer, family_of, read_name, read_yaml
+from refold.config.layers import Layer, family_of, read_name, read_yaml
 from refold.config.load import (
     BLOCK,
     BYTES_MAX,
@@ -54,9 +54,8 @@ def try_settings(workspace: str | Path, changes: Mapping[str, object], **call: o
             values[name] = value
             places[name] = path.name
     made = Layer("project", values, path.name, places)
-    layers = [*(layer for layer in config._layers if layer.name != "project"), made]
-    layers.sort(key=lambda layer: ORDER.index(layer.name))
-    return CompressionConfig(layers).with_variables(config.variables)
+    others = [layer for layer in config._layers if layer.name != "project"]
+    return CompressionConfig([*others, made]).with_variables(config.variables)
 
 
 def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: object) -> CompressionConfig:

@@ -15,7 +15,7 @@ from dataclasses import is_dataclass
 from dataclasses import replace as change
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from refold.budget import Budget, Carry, Economics, Tariff, Thresholds, Tiers
 from refold.config import values
@@ -32,16 +32,15 @@ from refold.config.layers import (
     show,
 )
 from refold.config.layers import merge as merge_layers
+from refold.config.names import DocumentNames, fill_options
+from refold.config.thresholds import EvalOptions
 from refold.config.values import (
-    Attempts,
     Count,
     LanguageName,
-    Limit,
     Names,
     Pattern,
     Place,
     Positive,
-    Score,
     Seconds,
     Share,
 )
@@ -53,7 +52,6 @@ from refold.stages.dedupe import Dedupe
 from refold.stages.densify import Densify
 from refold.stages.fold import Fold
 from refold.stages.mask import Mask
-from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
 from refold.stages.score import ScoreOptions
@@ -81,7 +79,7 @@ _ADVICE = {
 }
 
 
-class CompressionConfig(BaseModel):
+class CompressionConfig(DocumentNames):
     """All settings. ``CompressionConfig(threshold_rounds=10)`` sets some on top of a preset, else ``default``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -92,7 +90,6 @@ class CompressionConfig(BaseModel):
     window: Positive | dict[str, Positive] | None = Field(
         None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
     )
-    context_window_tokens: Positive | None = Field(None, description="another name for window, in tokens")
     reserve: Count | None = Field(
         None, description="tokens of the window left free for the answer; unset: an eighth, less if max_tokens is"
     )
@@ -102,21 +99,12 @@ class CompressionConfig(BaseModel):
     auto_compress: bool = Field(
         True, description="compress automatically; when off, only what exceeds the window is compressed"
     )
-    context_compression_enabled: bool | None = Field(None, description="another name for auto_compress")
     warn_ratio: Share = Field(0.8, description="share of the room at which refold warns")
     trigger_ratio: Share | None = Field(
         None, description="share of the room (window less reserve) at which compression starts"
     )
-    compact_trigger: Limit | None = Field(
-        None, description="share of the window, or tokens, at which compression starts"
-    )
-    context_threshold: Share | None = Field(None, description="share of the window at which compression starts")
-    context_compression_threshold: Share | None = Field(
-        None, description="share of the window, by reported input tokens, at which compression starts"
-    )
     threshold_rounds: Positive | None = Field(None, description="messages in the view at which compression starts")
     threshold_tokens: Positive | None = Field(None, description="tokens in the view at which compression starts")
-    max_turns: Positive | None = Field(None, description="the most rounds in the view; compression starts above")
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
     economic_ratio: Share = Field(0.45, description="share of the room below which nothing is folded to save money")
     economic_tokens: Count = Field(
@@ -126,7 +114,6 @@ class CompressionConfig(BaseModel):
     compact_on_length: bool = Field(
         False, description="an answer cut off at its length forces a compression, however full the window is"
     )
-    max_compaction_attempts: Attempts = Field(2, description="compressions in a row that may fail to help")
 
     # How messages are classified
     observations: Pattern | None = Field(
@@ -141,13 +128,8 @@ class CompressionConfig(BaseModel):
     target_tokens: Positive | None = Field(
         None, description="the same in tokens, in the place of depth; in large rooms up to twice as many"
     )
-    compact_target: Limit | None = Field(None, description="share of the window, or tokens, that a compression aims at")
     retention_count: Positive | None = Field(None, description="newest messages that a fold keeps")
-    compact_preserve_count: Positive | None = Field(None, description="newest messages that a fold keeps")
-    keep_last: Positive | None = Field(None, description="newest messages that a fold keeps")
     keep_recent: Positive | None = Field(None, description="newest rounds that a fold keeps")
-    keep_last_turns: Positive | None = Field(None, description="newest turns that a fold keeps")
-    importance_threshold: Score | None = Field(None, description="old messages that score at least this are kept")
     max_tool_output: Positive | None = Field(
         None, description="characters of one tool output; the rest is cut from its middle"
     )
@@ -156,13 +138,7 @@ class CompressionConfig(BaseModel):
     language: LanguageName | None = Field(
         None, description="en or zh, for summaries and commands; unset: the conversation's, and the terminal's"
     )
-    summary_max_chars: Positive | None = Field(None, description="most characters of a summary")
-    compact_target_tokens: Positive | None = Field(None, description="length of a summary in tokens")
-    compact_trigger_threshold: Count | None = Field(
-        None, description="if offloading freed this many tokens, nothing is folded"
-    )
     compact_model: str | None = Field(None, description="the model that writes summaries; unset: the one in use")
-    compact_retry_count: Attempts = Field(3, description="attempts to get a summary from a model")
     compact_url: str | None = Field(None, description="address of the model that writes summaries")
     compact_timeout_s: Seconds = Field(30.0, description="seconds that a summary may take, all attempts together")
     summariser: Literal["auto", "llm", "extract"] = Field(
@@ -183,7 +159,6 @@ class CompressionConfig(BaseModel):
     dedupe: Dedupe = Field(default_factory=Dedupe)
     offload: Offload = Field(default_factory=Offload)
     mask: Mask = Field(default_factory=Mask)
-    merge: Merge = Field(default_factory=Merge)
     fold: Fold = Field(default_factory=Fold)
     score: ScoreOptions = Field(default_factory=ScoreOptions)
     prune: Prune = Field(default_factory=Prune)
@@ -191,6 +166,7 @@ class CompressionConfig(BaseModel):
     clamp: Clamp = Field(default_factory=Clamp)
     recall: Annotated[RecallOptions, BeforeValidator(read_recall)] = Field(default_factory=RecallOptions)
     memory: MemoryOptions = Field(default_factory=MemoryOptions)
+    eval: EvalOptions = Field(default_factory=EvalOptions)
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
     _sources: dict[str, SettingSource] = PrivateAttr(default_factory=dict)
@@ -202,11 +178,11 @@ class CompressionConfig(BaseModel):
     known: ClassVar[Known]
 
     def __init__(self, layers: Sequence[Layer] = (), /, **settings: Any) -> None:
-        given = [*layers, *([read_layer("call", settings)] if settings else [])]
+        given = sorted([*layers, *([read_layer("call", settings)] if settings else [])], key=Layer.rank)
         if (implied := find_implied(given)) is not None:
             given.insert(0, implied)
         merged = merge_layers([*preset_layers(_find_preset(given), read_layer), *given])
-        ready = values.fill_options(merged, type(self).known)
+        ready = fill_options(merged, type(self).known)
         try:
             super().__init__(**nest(ready.values, type(self).known))
         except ValidationError as error:
@@ -225,7 +201,11 @@ class CompressionConfig(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Return these settings with some of them changed."""
-        made = type(self)([*self._layers, read_layer("call", changes)])
+        return self.with_layer(read_layer("call", changes))
+
+    def with_layer(self, layer: Layer) -> Self:
+        """Return these settings with one more layer, above those of the same name."""
+        made = type(self)([*self._layers, layer])
         made._variables = self._variables
         made._has_model, made._prompt_tokens = self._has_model, self._prompt_tokens
         return made
@@ -261,11 +241,6 @@ class CompressionConfig(BaseModel):
     def source(self, name: str) -> SettingSource | None:
         """Return where a setting or a stage option (``fold.keep_turns``) was set; None if it has its built-in value."""
         return self._sources.get(name)
-
-    @property
-    def is_auto(self) -> bool:
-        """True unless automatic compression is switched off."""
-        return self.auto_compress if self.context_compression_enabled is None else self.context_compression_enabled
 
     def stages(self) -> list[Stage]:
         """Return the ladder with every option applied; the stages that guarantee the fit (L1) always come last."""
@@ -370,14 +345,13 @@ def _find_preset(layers: Sequence[Layer]) -> str:
     return name
 
 
-def nest(values: Mapping[str, object], known: Known) -> dict[str, object]:
+def nest(values: Mapping[str, object], known: Known) -> dict[str, Any]:
     """Return flat settings as the model takes them: one table per block."""
-    nested: dict[str, object] = {}
+    nested: dict[str, Any] = {}
     for name, value in values.items():
         block, dot, option = name.partition(".")
         if dot and block in known.blocks:
-            inner = cast("dict[str, object]", nested.setdefault(block, {}))
-            inner[option] = value
+            nested.setdefault(block, {})[option] = value
         elif value is not None:
             nested[name] = value
     return nested

@@ -49,13 +49,14 @@ PROJECT = frozenset(
         *("compact_retry_count", "compact_timeout_s", "background", "ladder", "write_files"),
         *("recall.limit", "recall.tokens_max", "recall.inject", "recall.inject_tokens", "memory.inject_tokens"),
         *("chat.model", "chat.system", "chat.summaries", "mcp.session"),
+        *("eval.retained", "eval.known", "eval.mutated", "eval.stale", "eval.questions"),
         *("gateway.compress", "gateway.arrival", "gateway.recall_tool", "gateway.cache_marks"),
     )
 )
 # A stage sees nothing but the conversation, so a project may set the options of its block.
 PROJECT_BLOCKS = frozenset(
     (
-        *("densify", "truncate", "dedupe", "offload", "mask", "merge", "fold", "score", "prune", "window_stage"),
+        *("densify", "truncate", "dedupe", "offload", "mask", "fold", "score", "prune", "window_stage"),
         "clamp",
     )
 )

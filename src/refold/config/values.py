@@ -2,21 +2,20 @@
 
 A share is ``0.75`` or ``75%``; a switch is on or off; a count is a whole number within stated limits (L9). An invalid
 value raises ValueError, which the schema turns into a ConfigError with the setting's name and place. The rest are pure
-functions of a config: stage options, tiers, thresholds, the budget, and ``explain``. The documents' names
-(``retention_count``) are mapped onto the stage that implements them (``fold.keep_messages``) here and nowhere else.
+functions of a config: stage options, tiers, thresholds, the budget, and ``explain``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
-from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
+from refold.config.layers import MEANINGS, Merged, suggest
 from refold.errors import ConfigError
 from refold.ledger.place import LedgerPlace
 from refold.stages import STAGES
@@ -34,19 +33,6 @@ Place = Annotated[
     PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
     PlainSerializer(str, when_used="unless-none"),
 ]
-# Further stage options that a document's setting implies, as functions of its value.
-_FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
-    "retention_count": {"fold.min_messages": lambda count: count},
-    "compact_preserve_count": {"fold.min_messages": lambda count: count},
-    "keep_last": {"fold.min_messages": lambda count: count + 1},
-    "keep_recent": {"fold.min_messages": lambda rounds: rounds * 2},
-    "max_turns": {"fold.rounds_max": lambda rounds: rounds},
-    "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},
-    "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
-    "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
-}
-# The documents fold everything but the newest messages, so a setting that counts those also folds the first message.
-_COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns")
 # At least a fifth of the kept messages must be new between two compressions by count.
 SPACING_SHARE = 5
 _TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
@@ -115,42 +101,6 @@ Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600
 def share_of(limit: float, window: int) -> float:
     """Return a limit as a share of the window, whichever way it was written."""
     return limit if limit <= 1 else min(1.0, limit / window)
-
-
-for _name in _COUNTS:
-    _FOLLOWERS[_name]["fold.keep_first_user"] = lambda _: False
-
-
-def fill_options(merged: Merged, known: Known) -> Merged:
-    """Return the settings with every stage option filled in that a document's setting implies."""
-    values, sources = dict(merged.values), dict(merged.sources)
-
-    def fill(option: str, name: str, follow: Callable[[Any], object]) -> None:
-        block, _, key = option.partition(".")
-        if option in merged.values or key not in known.blocks.get(block, ()):
-            return
-        values[option] = _follow(merged, name, follow)
-        source = merged.sources[name]
-        sources[option] = SettingSource(source.layer, f"{source.place} ({name})" if source.place else name)
-
-    for meaning in MEANINGS:
-        for name in meaning.names[1:] if "." in meaning.names[0] else ():
-            if merged.values.get(name) is not None:
-                fill(meaning.names[0], name, lambda value: value)
-    for name, options in _FOLLOWERS.items():
-        if merged.values.get(name) is not None:
-            for option, follow in options.items():
-                fill(option, name, follow)
-    return Merged(values, sources)
-
-
-def _follow(merged: Merged, name: str, follow: Callable[[Any], object]) -> object:
-    """Return the implied value; None if the setting is not a number, which the schema then refuses by its own name."""
-    value = merged.values[name]
-    try:
-        return follow(int(value) if isinstance(value, str) and value.strip().isdigit() else value)
-    except (TypeError, ValueError):  # ValueError: more digits than Python reads as a number.
-        return None
 
 
 def check_agreement(config: CompressionConfig, merged: Merged) -> None:
@@ -265,7 +215,7 @@ def _check_target(config: CompressionConfig, merged: Merged, window: int | None)
 
 def window_of(config: CompressionConfig, model: str) -> int | None:
     """Return the window that the settings give a model, or None."""
-    window = config.window if config.window is not None else config.context_window_tokens
+    window = config.window
     if isinstance(window, dict):
         found = [name for name in window if name != "*" and model.startswith(name)]
         return window[max(found, key=len)] if found else window.get("*")

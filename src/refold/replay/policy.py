@@ -99,7 +99,7 @@ class LadderPolicy:
             stages=order_stages(config.stages()),
             thresholds=config.thresholds(),
             language=config.language,
-            is_auto=config.is_auto,
+            is_auto=config.auto_compress,
             economics=config.economics(room.tariff) if config.economic else None,
         )
 

@@ -285,7 +285,7 @@ class CopyIndex:
         """Return a hash for each run of ten words; numbers instead of words make it the same on every machine."""
         numbers = self._numbers
         runs: set[int] = set()
-        for text in _read_texts(parts):
+        for text in read_texts(parts):
             words = [numbers.setdefault(word, len(numbers)) for word in _WORDS.findall(text)]
             runs.update(map(hash, zip(*(words[start:] for start in range(RUN_WORDS)), strict=False)))
         return frozenset(runs)
@@ -296,7 +296,7 @@ def _find_readable(message: Message) -> Iterator[Part]:
     return (part for part in message.parts if message.role != "assistant" or part.kind not in ("text", "thinking"))
 
 
-def _read_texts(parts: Iterable[Part]) -> Iterator[str]:
+def read_texts(parts: Iterable[Part]) -> Iterator[str]:
     """Yield the texts of parts; of a call, the strings in its arguments."""
     for part in parts:
         if part.kind != "call":

@@ -6,6 +6,8 @@ scripted provider and replay use them, and so can your own tests of an agent.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from refold.tokens import counter_for
 def find_violations(wire: str, messages: Sequence[Any]) -> list[str]:
     """Return every reason for which the provider would answer 400; ``wire`` is a format's name."""
     checkers = {"openai-chat": _check_chat, "anthropic": _check_anthropic, "openai-responses": _check_responses}
+    checkers["ai-sdk"] = _check_ai_sdk
     if not messages:
         return ["there must be at least one message"]
     return checkers[wire](messages)
@@ -45,6 +48,33 @@ def _check_chat(messages: Sequence[Any]) -> list[str]:
                 at = _match_chat_results(messages, at, wrong)
                 continue
         at += 1
+    return wrong
+
+
+def _check_ai_sdk(messages: Sequence[Any]) -> list[str]:
+    """Check what the AI SDK refuses: parts at a wrong place, results without a call, calls without a result."""
+    wrong: list[str] = []
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        parts: list[Any] = [{"type": "text"}] if isinstance(content, str) else content or []
+        if role != "tool" and waiting:
+            wrong.append(f"messages[{at}]: no result for the calls {waiting}")
+            waiting = []
+        if not parts and role != "user":
+            wrong.append(f"messages[{at}]: {role} message without content")
+        for part in parts:
+            kind, call_id = part["type"], part.get("toolCallId")
+            if kind == "tool-call" and not part.get("providerExecuted"):
+                wrong += [f"messages[{at}]: a call in a {role} message"] if role != "assistant" else []
+                wrong += [] if isinstance(part.get("input"), dict) else [f"messages[{at}]: input is no object"]
+                waiting.append(call_id)
+            elif kind == "tool-result" and role == "tool":
+                wrong += [] if call_id in waiting else [f"messages[{at}]: no call waits for {call_id!r}"]
+                wrong += [] if {"type", "value"} <= part["output"].keys() else [f"messages[{at}]: output has no value"]
+                waiting = [one for one in waiting if one != call_id]
+            elif role == "tool":
+                wrong.append(f"messages[{at}]: {kind} in a tool message")
     return wrong
 
 
@@ -283,13 +313,38 @@ def count_input(wire: str, body: Raw) -> int:
     return system + counter.count_messages(_messages_of(wire, body)) + counter.count_tools(body.get("tools"))
 
 
-def count_usage(wire: str, body: Raw, reply: ScriptedReply) -> ScriptedUsage:
+def count_usage(wire: str, body: Raw, reply: ScriptedReply, cached: int = 0) -> ScriptedUsage:
     """Return the usage of a reply: the script's figures, else those of refold's counter."""
     if reply.usage is not None:
         return reply.usage
     counter = counter_for(str(body.get("model") or ""))
     calls = "".join(f"{call.name}{call.arguments_text}" for call in reply.calls)
-    return ScriptedUsage(count_input(wire, body), max(1, counter.count_text(f"{reply.thinking}{reply.text}{calls}")))
+    output = max(1, counter.count_text(f"{reply.thinking}{reply.text}{calls}"))
+    return ScriptedUsage(count_input(wire, body), output, cached)
+
+
+class PrefixCache:
+    """Knows which leading part of a request was sent to its model before: tools, system prompt, messages, by bytes."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def read(self, wire: str, body: Raw) -> int:
+        """Return how many tokens of a request are cached, and keep the request."""
+        messages = _messages_of(wire, body)
+        beside = {name: body.get(name) for name in ("model", "tools", "system", "instructions") if body.get(name)}
+        if wire == "anthropic":
+            # Another choice of tools there makes the messages new.
+            beside["tool_choice"] = body.get("tool_choice")
+        digest = hashlib.sha256(json.dumps(beside).encode())
+        known = -1
+        for at in range(len(messages) + 1):
+            if at:
+                digest.update(json.dumps(messages[at - 1], ensure_ascii=True).encode())
+            known = at if digest.digest() in self._seen else known
+            self._seen.add(digest.digest())
+        key = "input" if wire == "openai-responses" else "messages"
+        return 0 if known < 0 else count_input(wire, {**body, key: messages[:known]})
 
 
 def _messages_of(wire: str, body: Raw) -> list[Any]:

@@ -26,8 +26,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from refold.testing.answers import WIRES, Events, encode_event, write_json
-from refold.testing.provider_rules import Refusal, count_input, count_usage, find_refusal, write_error
-from refold.testing.script import Fault, RecordedRequest, Script, ScriptedReply, Step
+from refold.testing.provider_rules import PrefixCache, Refusal, count_input, count_usage, find_refusal, write_error
+from refold.testing.script import Fault, RecordedRequest, Script, ScriptedReply, ScriptedUsage, Step
 from refold.tokens import counter_for
 
 REQUESTS_MAX = 10_000
@@ -38,7 +38,8 @@ class ScriptedProvider:
 
     ``window``: tokens that a request may have, one number or one for each model; None for no limit. ``key``: the only
     key that is accepted. ``unsupported``: parameters that the model refuses. ``models``: the models it lists.
-    ``seconds_max`` and ``events_max`` bound every answer, even one scripted to hang or never to end.
+    ``seconds_max`` and ``events_max`` bound every answer, even one scripted to hang or never to end. With ``caches`` it
+    reports which tokens of a prefix it has seen before; ``usages`` has the figures of every answer.
     """
 
     def __init__(
@@ -51,8 +52,11 @@ class ScriptedProvider:
         models: Sequence[str] = ("scripted-1",),
         seconds_max: float = 60.0,
         events_max: int = 20_000,
+        caches: bool = False,
     ) -> None:
         self.script = Script(script)
+        self.cache = PrefixCache() if caches else None
+        self.usages: list[ScriptedUsage] = []
         self.window = window
         self.key = key
         self.unsupported = frozenset(unsupported)
@@ -293,7 +297,15 @@ class ProviderHandler(BaseHTTPRequestHandler):
 
     def _list_events(self, request: RecordedRequest, reply: ScriptedReply) -> Events:
         _, write_events = WIRES[request.wire]
-        return write_events(reply, count_usage(request.wire, request.json, reply), request.json)
+        return write_events(reply, self._count_usage(request, reply), request.json)
+
+    def _count_usage(self, request: RecordedRequest, reply: ScriptedReply) -> ScriptedUsage:
+        provider = self.provider
+        with provider._lock:
+            cached = provider.cache.read(request.wire, request.json) if provider.cache else 0
+            usage = count_usage(request.wire, request.json, reply, cached)
+            provider.usages.append(usage)
+        return usage
 
     def _misbehave(self, request: RecordedRequest, fault: Fault) -> None:
         if fault.kind == "hang":
@@ -349,7 +361,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
 
     def _write_whole(self, request: RecordedRequest, reply: ScriptedReply) -> bytes:
         write_answer, _ = WIRES[request.wire]
-        return write_json(write_answer(reply, count_usage(request.wire, request.json, reply), request.model)).encode()
+        return write_json(write_answer(reply, self._count_usage(request, reply), request.model)).encode()
 
     def _send_json(self, payload: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, write_json(payload).encode(), "application/json", headers)

@@ -28,6 +28,7 @@ from refold.config.load import open_user_folder
 from refold.config.trust import SECRET_FILE
 from refold.errors import ConfigError
 from refold.offload import make_folder
+from refold.sentences import choose_language
 from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
     BodyTooLarge,
@@ -39,7 +40,7 @@ from refold.server.request import (
     find_header,
     read_body,
 )
-from refold.web.visit import PREFIX, choose_language, say_in
+from refold.web.visit import PREFIX, say_in
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -13,13 +13,17 @@ from typing import Any, Literal
 from nicegui import ui
 
 from refold.conversation.message import join_words
+from refold.errors import Sentence
 from refold.ladder.report import StageReport
 from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
-from refold.manager.session import parse_stored, read_window
+from refold.manager.session import parse_stored
+from refold.manager.session_state import SessionState
 from refold.manager.status import SessionStatus, break_down
 from refold.manager.undo import Switched
+from refold.sentences import translate
 from refold.server.api.interface import Access
+from refold.server.settings import find_missing_switch
 from refold.tokens import model_info
 from refold.web.data import find_speaker
 from refold.web.shell import button, heading, notify, set_prop, set_text, sheet, text
@@ -45,12 +49,13 @@ SHARE_MIN = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The figures of the indicator. ``parts`` add up to ``status.tokens``."""
+    """The figures of the indicator. ``parts`` add up to ``status.tokens``; ``missing`` is why rules write summaries."""
 
     status: SessionStatus
     parts: dict[str, int]
     warn: int
     window_by: WindowBy
+    missing: Sentence | None = None
 
     @property
     def state(self) -> State:
@@ -95,10 +100,9 @@ def read_context(access: Access, name: str) -> Context:
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
-    window_by: WindowBy = (
-        "session" if read_window(row.settings, row.model)[0] else "model" if info.is_known else "guess"
-    )
-    return Context(status, parts, warn, window_by)
+    is_own = SessionState.read(row.settings).find_window(row.model)[0]
+    window_by: WindowBy = "session" if is_own else "model" if info.is_known else "guess"
+    return Context(status, parts, warn, window_by, find_missing_switch(manager.config, access.application.settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +369,8 @@ def _draw_notes(context: Context) -> None:
     text("p", words, "soft note")
     if status.stopped:
         text("p", say("session.stopped", why=say_reason(status.stopped)), "problem small")
+    if context.missing:
+        text("p", translate(context.missing, find_visit().language), "soft note")
     window = say(f"session.window_by_{context.window_by}", tokens=status.window)
     rows = [
         ("model", status.model or say("session.no_model")),

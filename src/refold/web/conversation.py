@@ -20,7 +20,7 @@ from nicegui.events import GenericEventArguments
 from refold.conversation.message import read_handle
 from refold.errors import HandleUnknown
 from refold.ledger.records import Event, MessagePath
-from refold.manager.session import read_pinned
+from refold.manager.session_state import SessionState
 from refold.server.api.interface import Access
 from refold.web.data import Seen, find_version, read_roles, read_seen
 from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, describe_rows, find_change, make_outline, read_more
@@ -86,7 +86,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             self.look,
             open_folds=self.open_folds,
             redoable=seen.redoable,
-            pinned=read_pinned(seen.row.settings),
+            pinned=SessionState.read(seen.row.settings).pinned,
         )
         if not self.role:
             return rows

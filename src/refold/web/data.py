@@ -20,9 +20,9 @@ from refold.conversation.reason import Reason
 from refold.ledger.records import Event, MessagePath, SessionRow, StoredBatch, StoredEdit
 from refold.ledger.sql.ledger import Ledger
 from refold.manager import ContextCompressionManager
-from refold.manager.session import FORGOTTEN, REDO, parse_stored
-from refold.manager.status import TITLE, put_below, read_client, read_title
-from refold.manager.undo import read_redo
+from refold.manager.session import parse_stored
+from refold.manager.session_state import TITLE, SessionState
+from refold.manager.status import put_below, read_client, read_title
 from refold.manager.usage import Bill, RequestFigures, SessionFigures, sum_requests
 from refold.server.api.interface import Access
 from refold.web.visit import clean
@@ -64,7 +64,7 @@ def read_seen(access: Access, name: str) -> Seen:
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
-    redoable = frozenset(one for group in read_redo(row.settings.get(REDO)) for one in group)
+    redoable = frozenset(one for group in SessionState.read(row.settings).redo for one in group)
     return Seen(row, access.ledger.read_path(row.id), tuple(edits), reasons, redoable)
 
 
@@ -104,8 +104,7 @@ def is_compressed_now(access: Access, name: str) -> bool:
 
 def find_title(row: SessionRow) -> str:
     """Return the title that a person or an import gave a session; empty if there is none."""
-    title = row.settings.get(TITLE)
-    return title if isinstance(title, str) else ""
+    return SessionState.read(row.settings).title
 
 
 def rename_session(access: Access, name: str, title: str) -> None:
@@ -295,8 +294,7 @@ def name_session(access: Access, row: SessionRow) -> str:
 
 def _find_opening(access: Access, row: SessionRow) -> str:
     """Return a session's first words, cached because they rarely change; forgetting a message invalidates the entry."""
-    forgotten = row.settings.get(FORGOTTEN)
-    key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
+    key = (row.id, row.created_at, len(SessionState.read(row.settings).stubs))
     if key not in _openings:
         opening = read_title(access.ledger, row)
         if not opening:

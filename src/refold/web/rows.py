@@ -17,9 +17,10 @@ from refold.conversation.reason import NO_REASON, Language, say
 from refold.conversation.view import RECALL, Edit, Item, Lens, apply, choose_edits
 from refold.errors import HandleUnknown
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage
-from refold.manager.session import parse_stored, read_pinned
+from refold.manager.session import parse_stored
+from refold.manager.session_state import SessionState
 from refold.server.api.interface import Access
-from refold.stages.extract.summary import INDEX_TITLES
+from refold.stages.record.frame import INDEX_TITLES
 from refold.web.data import Seen, find_speaker
 from refold.web.markup import to_lines, to_tree
 from refold.web.visit import clean, say_in
@@ -222,6 +223,7 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
         "is_open": row.mark == "open",
         "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary, speakers),
         "text": clean(edit.text)[:MORE_CHARS],
+        "dropped": [clean(line) for line in fold.dropped],
         "facts": [{"kind": one.kind, "text": clean(one.text), "handle": one.handle} for one in fold.facts],
         "values": [
             {"sort": one.sort, "value": clean(one.value)[:300], "note": clean(one.note)[:80], "handle": one.handle}
@@ -234,7 +236,7 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
 def leave_out_index(summary: str) -> str:
     """Return a summary without its list of exact values, which the card shows separately."""
     for title in INDEX_TITLES.values():
-        head, found, rest = f"\n{summary}".partition(f"\n{title}\n")
+        head, found, rest = f"\n{summary}".partition(f"\n## {title}\n")
         if found:
             later = rest.find("\n## ")
             return (head + (rest[later:] if later >= 0 else "")).strip("\n")
@@ -253,7 +255,7 @@ def _describe_message(row: OutlineRow, stored: StoredMessage | None, session: Se
         "time": stored.created_at,
         "tokens": stored.tokens,
         "inside": row.is_inside,
-        "pinned": stored.id in read_pinned(session.settings),
+        "pinned": stored.id in SessionState.read(session.settings).pinned,
         "gone": look == "difference" and row.is_inside,
         "forgotten": stored.is_forgotten,
         "behind": row.edit.fold.handle if look == "said" and row.edit and row.edit.fold else "",

@@ -27,7 +27,7 @@ from refold.config import CompressionConfig
 from refold.errors import RefoldError
 from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
-from refold.manager.status import TITLE
+from refold.manager.session_state import TITLE
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access
 from refold.web.data import SAMPLE
@@ -142,10 +142,11 @@ class SamplePlayer:
         self.tools, self.model = script["tools"], script["model"]
         # Another manager on the same ledger, with default settings and the sample's own clock.
         self.ledger = manager.ledger
-        self.manager = ContextCompressionManager(CompressionConfig(), manager.workspace_path, ledger=manager.ledger)
         row = self.ledger.read_session(NAME)
         self.now = row.updated_at if row is not None else time.time() - STEP_S * len(self.messages)
-        self.manager._keeper.clock = lambda: self.now
+        self.manager = ContextCompressionManager(
+            CompressionConfig(), manager.workspace_path, ledger=manager.ledger, clock=lambda: self.now
+        )
         self.at = 0
         self.share = 0.0
         self._sent = 0

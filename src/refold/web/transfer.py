@@ -178,9 +178,8 @@ def play_session(access: Access, session: Session) -> str:
         access.application.preparer.storage.check(access.tenant, len(dump_json(list(session.messages))))
     # No model is called, and the clock is that of the recording.
     config = access.manager.config.replace(summariser="extract", background=False)
-    manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger)
     clock = _Recorded(session)
-    manager._keeper.clock = clock
+    manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger, clock=clock)
     try:
         # The model first: messages are counted by its tokenizer as they arrive.
         access.ledger.open_session(session_id, clock())

@@ -29,7 +29,7 @@ from refold.config import PRESETS, CompressionConfig
 from refold.conversation.reason import Language, Reason
 from refold.conversation.reason import say as reason_words
 from refold.errors import LedgerError, RefoldError
-from refold.sentences import describe_error
+from refold.sentences import choose_language, describe_error
 
 if TYPE_CHECKING:
     from nicegui import Client
@@ -63,9 +63,14 @@ def page_link(path: str = "/", **query: str) -> str:
     return f"{PREFIX}{path}" + (f"?{urlencode(asked, errors='replace')}" if asked else "")
 
 
-def session_link(name: str, handle: str = "") -> str:
-    """Return the address of a session, or of the message behind a handle in it."""
-    return page_link("/session", name=name, at=handle)
+def session_link(name: str, handle: str = "", words: str = "") -> str:
+    """Return the address of a session, or of the message behind a handle in it, with some words marked."""
+    return page_link("/session", name=name, at=handle, **({"words": words} if words else {}))
+
+
+def split_query(query: str) -> list[str]:
+    """Return the words of a search that are marked where they were found."""
+    return [word for word in re.split(r"[\s,.;:!?，。；：！？、]+", query) if word]
 
 
 @cache
@@ -96,24 +101,6 @@ def has_words(key: str) -> bool:
 def list_words(language: Language, prefix: str) -> dict[str, str]:
     """Return the texts whose keys start with a prefix, by the rest of the key: for components in the browser."""
     return {key.removeprefix(prefix): text for key, text in read_words(language).items() if key.startswith(prefix)}
-
-
-def choose_language(chosen: str, accepted: str) -> Language:
-    """Return the language that the reader chose, else the best match of ``Accept-Language``."""
-    if chosen in ("en", "zh"):
-        return "zh" if chosen == "zh" else "en"
-    ranked: list[tuple[float, int, Language]] = []
-    for place, piece in enumerate(accepted[:1_000].split(",")):
-        name, _, rest = piece.strip().lower().partition(";")
-        weight = rest.strip().removeprefix("q=")
-        try:
-            share = float(weight) if weight else 1.0
-        except ValueError:
-            share = 0.0
-        primary = name.split("-")[0]
-        if primary in LANGUAGES and share > 0:
-            ranked.append((-share, place, "zh" if primary == "zh" else "en"))
-    return min(ranked)[2] if ranked else "en"
 
 
 def find_language(request: Request) -> Language:

@@ -8,7 +8,6 @@ harmless nodes.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,19 +18,18 @@ from refold.server.api.interface import Access
 from refold.web.data import name_session
 from refold.web.markup import show_markdown
 from refold.web.shell import button, empty, frame, guarded, heading, link, text
-from refold.web.visit import clean, find_visit, page_link, say, session_link
+from refold.web.visit import clean, find_visit, page_link, say, session_link, split_query
 
 QUERY_CHARS_MAX = 1_000
 SESSIONS_MAX = 200
 RESULTS_MAX = 30
 TOKENS_MAX = 8_000
-SECONDS_MAX = 12.0
 SHOWN_CHARS = 420
 MARKS_MAX = 200
 # Below this score a text contains none of the searched words; it is only similar in meaning.
 SCORE_WORDS = 0.5
 NEAR_MAX = 5
-_ROLES = frozenset(("user", "assistant", "tool", "system", "document", "summary", "fact"))
+_ROLES = frozenset(("user", "assistant", "tool", "system", "document"))
 ENTRIES_SHOWN = 20
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _ENTRY = re.compile(r"^(?=## )", re.M)
@@ -42,7 +40,7 @@ _EMPTY_END = re.compile(r"\n#{3,6} [^\n]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class FoundPassages:
-    """The result of a search: ``done`` of ``total`` sessions were searched within the time limit."""
+    """The result of a search: ``done`` of ``total`` sessions are indexed; the others are in the background."""
 
     results: tuple[Recalled, ...]
     names: dict[str, str]
@@ -104,19 +102,17 @@ def list_names(access: Access) -> dict[str, str]:
 
 
 def search(access: Access, query: str, name: str) -> FoundPassages:
-    """Search one session or all of the caller's, the last changed first, within the time limit."""
-    rows = [access.need(name)] if name else access.list_rows(SESSIONS_MAX, 0)
-    until = time.monotonic() + SECONDS_MAX
-    results: list[Recalled] = []
-    done = 0
-    for row in rows:
-        if done and time.monotonic() > until:
-            break
-        results += access.manager.recall(row.id, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
-        done += 1
-    results.sort(key=lambda one: -one.score)
-    names = {row.id: name_session(access, row) for row in rows}
-    return FoundPassages(tuple(results[:RESULTS_MAX]), names, done, len(rows))
+    """Search one session with its family, or all of the caller's."""
+    rows = [access.need(name)] if name else [row for row in access.list_rows(SESSIONS_MAX, 0) if row.messages]
+    recall = access.manager.recalling
+    if name:
+        results = access.manager.recall(rows[0].id, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
+    else:
+        results = recall.search_sessions(rows, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
+    found = {one.session_id for one in results}
+    relatives = [row for row in access.list_rows(SESSIONS_MAX, 0) if row.id in found] if name else rows
+    names = {row.id: name_session(access, row) for row in (*rows, *relatives)}
+    return FoundPassages(tuple(results), names, recall.count_ready(rows), len(rows))
 
 
 def _draw_found(found: FoundPassages, query: str) -> None:
@@ -136,26 +132,27 @@ def _draw_found(found: FoundPassages, query: str) -> None:
     else:
         with empty(say("recall.nothing"), say("recall.nothing_next")):
             pass
-    words = [word for word in re.split(r"[\s,.;:!?，。；：！？、]+", query) if word]
     for one in shown:
-        _draw_result(one, found.names.get(one.session_id, ""), words)
+        _draw_result(one, found.names.get(one.session_id, ""), query)
     if found.done < found.total:
         text("p", say("recall.late", done=found.done, total=found.total), "faint")
 
 
-def _draw_result(one: Recalled, title: str, words: list[str]) -> None:
-    access = find_visit().source.access
-    target = session_link(access.name(one.session_id), one.handle)
+def _draw_result(one: Recalled, title: str, query: str) -> None:
+    access, words = find_visit().source.access, split_query(query)
+    target = session_link(access.name(one.session_id), one.handle, query)
     with ui.element("article").classes("panel result"):
         with ui.element("div").classes("row wrap result-head"):
             role = say(f"recall.role_{one.role}") if one.role in _ROLES else one.role[:40]
-            text("span", role, "chip accent" if one.role in ("summary", "fact") else "chip")
+            text("span", role, "chip")
             text("span", clean(title)[:120], "cut soft result-name")
             if one.created_at:
                 text("span", datetime.fromtimestamp(one.created_at).strftime("%Y-%m-%d %H:%M"), "faint num")
             link(say("recall.open"), target, "result-open")._props["aria-label"] = say("recall.open")
-        with ui.element("p").classes("result-text"):
-            draw_marked(cut_around(clean(one.text), words), words)
+        for said in one.said:
+            # What belongs to a result stands where it was said: a question above its answer, a call above its result.
+            with ui.element("p").classes("result-text" if said.handle == one.handle else "result-text soft"):
+                draw_marked(cut_around(clean(said.text), words), words)
         with ui.element("div").classes("row"):
             text("span", one.handle[:60], "mono faint")
             if not one.is_whole:

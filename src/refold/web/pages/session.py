@@ -13,7 +13,7 @@ from datetime import datetime
 from nicegui import ui
 
 from refold.conversation.reason import read_reason
-from refold.manager.session import HELD
+from refold.manager.session_state import HELD
 from refold.manager.undo import Switched
 from refold.server.api.interface import Access, NotFound
 from refold.web.chat import ChatBox
@@ -39,10 +39,11 @@ from refold.web.shell import (
     set_prop,
     set_text,
     text,
+    to_script,
     write_dollars,
 )
 from refold.web.state_panel import StatePanel
-from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link
+from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link, split_query
 
 POLL_S = 1.0
 # A session that changed this recently opens at its newest message: its reader is probably following it.
@@ -55,8 +56,33 @@ ROLES = ("user", "assistant", "tool", "system")
 QUERY_CHARS_MAX = 200
 
 
-async def show(name: str = "", at: str = "") -> None:
-    """Draw a session; ``at`` is a handle to scroll to."""
+# Marks words without changing the nodes of the page: they are drawn, and drawn again, by Vue.
+_MARK = """
+const wanted = %s.map((word) => word.toLowerCase());
+const box = document.querySelector(".panes");
+const mark = () => {
+  const ranges = [];
+  const nodes = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+  for (let node = nodes.nextNode(); node && ranges.length < 500; node = nodes.nextNode()) {
+    const text = node.data.toLowerCase();
+    for (const word of wanted) {
+      for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + word.length)) {
+        if (at + word.length <= node.length) ranges.push(new StaticRange(
+          {startContainer: node, startOffset: at, endContainer: node, endOffset: at + word.length}));
+      }
+    }
+  }
+  CSS.highlights.set("recall", new Highlight(...ranges));
+};
+if (box && wanted.length && CSS.highlights) {
+  new MutationObserver(mark).observe(box, {childList: true, subtree: true, characterData: true});
+  mark();
+}
+"""
+
+
+async def show(name: str = "", at: str = "", words: str = "") -> None:
+    """Draw a session; ``at`` is a handle to scroll to, ``words`` are marked."""
     source = find_visit().source
     try:
         seen = await source.run(read_seen, name)
@@ -69,6 +95,8 @@ async def show(name: str = "", at: str = "") -> None:
         tab = SessionTab(name, title, seen, at)
         tab.tools.timeline.set_visibility(has_timeline)
         await tab.talk.give_first()
+    if sought := split_query(words[:QUERY_CHARS_MAX]):
+        ui.run_javascript(_MARK % to_script(sought))
 
 
 class SessionTab:

@@ -20,6 +20,7 @@ from nicegui.events import GenericEventArguments
 from refold.conversation import because
 from refold.conversation.reason import shorten_number
 from refold.llm.choose import GATEWAY
+from refold.manager.status import read_client
 from refold.server.api.interface import Access, NotFound
 from refold.web.data import PAGE, SAMPLE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
 from refold.web.sample import NAME
@@ -275,6 +276,8 @@ class SessionLine:
                     self.title = text("span", "")
                 with ui.element("div").classes("row session-known") as self.known:
                     text("span", clean(one.name), "faint mono cut")
+                    if client := read_client(one.row):
+                        text("span", clean(client)[:40], "chip")
                     if one.row.settings.get(SAMPLE):
                         text("span", say("sessions.sample"), "chip")
             self.model = _cell("model", "model")

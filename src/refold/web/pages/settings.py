@@ -19,9 +19,11 @@ from refold.config.save import find_file, save_settings, try_settings
 from refold.config.values import find_row
 from refold.conversation.reason import Language
 from refold.errors import ConfigError
-from refold.sentences import describe_error
+from refold.manager.memory_notes import apply_folder
+from refold.memory import FOLDER_PLACE
+from refold.sentences import describe_error, translate
 from refold.server.api.interface import Access
-from refold.server.settings import settle_arrival
+from refold.server.settings import find_missing_switch, settle_arrival
 from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_text, text
 from refold.web.visit import find_visit, page_link, say
 
@@ -90,15 +92,13 @@ class Setting(Row):
 def read_settings(access: Access) -> dict[str, Setting]:
     """Return the settings as the next start would read them, with the changes of ``config.json``."""
     manager = access.manager
-    config = try_settings(manager.workspace_path, {}, **_find_call(access))
-    changed = manager.compression_folder.read_config()
-    folder = {name for name in changed if (source := config.source(name)) is None or source.layer not in LOCKED}
+    config = apply_folder(try_settings(manager.workspace_path, {}, **_find_call(access)), manager.compression_folder)
     settings: dict[str, Setting] = {}
     rows = {row.name: row for row in explain(config)}
     for row in rows.values():
         value, layer, place = row.value, row.layer, row.place
-        if row.name in folder:
-            value, layer, place = changed[row.name], "folder", ""
+        if place == FOLDER_PLACE:
+            layer, place = "folder", ""
         elif access.tenant:  # A tenant does not see addresses, and paths of the operator's machine.
             value, place = None if row.name in HIDDEN else value, ""
         said = find_row(rows, row.name)
@@ -229,10 +229,18 @@ class SettingsTab:
             for group, names in GROUPS.items():
                 with ui.element("section").classes("panel group"):
                     heading(say(f"settings.group_{group}"), 2)
+                    if group == "summary" and (missing := self._find_missing()):
+                        text("p", missing, "soft note")
                     for name in names:
                         self._draw_field(find_row(settings, name), name)
             self._draw_rest()
         self._draw_bar()
+
+    def _find_missing(self) -> str:
+        """Return which setting a model would need to write the summaries behind this gateway."""
+        application = self.source.application
+        missing = find_missing_switch(application.manager.config, application.settings)
+        return translate(missing, find_visit().language) if missing else ""
 
     def _draw_field(self, setting: Setting, title: str = "") -> None:
         self.fields[setting.name] = Field(self, setting, title)
@@ -417,5 +425,5 @@ class Field:
 def _tell_source(setting: Setting) -> str:
     # Without this, the default preset would name itself as its source.
     layer = "built_in" if (setting.name, setting.layer) == ("preset", "preset") else setting.layer.replace(" ", "_")
-    place = setting.place.rsplit("/", 1)[-1] if layer == "project" else setting.place
+    place = translate(setting.place, find_visit().language).rsplit("/", 1 if layer == "project" else 0)[-1]
     return say(f"settings.from_{layer}", place=place)

@@ -266,10 +266,16 @@ export const drawing = {
           : null,
         this.disclose(this.say(state.isExact ? "summary_again" : "exact_text"), Boolean(state.isExact), flip("isExact"), "quiet small"),
       ]),
+      this.draw_dropped(row),
       this.draw_facts(row),
       this.draw_values(row, state),
       h("footer", { class: "fold-end" }, [...buttons, h("span", { class: "mono faint handle" }, row.handle)]),
     ]);
+  },
+  draw_dropped(row) {
+    if (!row.dropped.length) return null;
+    const list = row.dropped.map((line) => h("li", { class: "faint" }, line));
+    return h("div", { class: "fold-part" }, [h("h3", this.say("dropped")), h("ul", { class: "facts" }, list)]);
   },
   draw_facts(row) {
     if (!row.facts.length) return null;

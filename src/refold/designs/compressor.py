@@ -18,15 +18,15 @@ from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
 from refold.llm.port import Completes
-from refold.stages.extract.layout import CLOSING, neutralise
-from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.ground import Ground
 from refold.stages.prompts import Question, write_archive_prompt, write_facts_prompt
+from refold.stages.record.frame import CLOSING, neutralise
+from refold.stages.record.record import RecordOptions
+from refold.stages.record.source import write_messages
 from refold.stages.stage import Reply
 from refold.stages.summarise import find_rejection
 from refold.stages.truncate import Truncate
-from refold.stages.verify import find_wrong, verify_words
-from refold.stages.voices import Voices
+from refold.stages.verify import verify_words
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"
@@ -90,8 +90,7 @@ class ContextCompressor:
         recent = [message.raw for message in parsed[cut:]]
         if all(_is_summary(message) for message in archived):
             archived, recent = [], [*(message.raw for message in archived), *recent]
-        answered = cut < len(parsed) and parsed[cut].role == "assistant"
-        summary, facts, by = await self._sum_up(archived, answered) if archived else ("", [], "extract")
+        summary, facts, by = await self._sum_up(archived) if archived else ("", [], "extract")
         compressed = [*system, *(self._build_compressed_messages(recent, summary, form) if archived else recent)]
         return CompressionResult(
             compressed_messages=compressed,
@@ -105,26 +104,21 @@ class ContextCompressor:
             error=self.last_error,
         )
 
-    async def _sum_up(self, archived: Sequence[Message], is_answered: bool) -> tuple[str, list[str], str]:
+    async def _sum_up(self, archived: Sequence[Message]) -> tuple[str, list[str], str]:
         """Return the summary, the facts, and who wrote the summary."""
         language = detect_said(reversed(archived))
         counter = TokenCounter()
-        options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
-        extract = extract_summary(archived, (), options, counter.count_text, language=language, is_answered=is_answered)
+        options = RecordOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
+        record = write_messages(archived, options, counter.count_text, language)
         size = sum(len(part.text) for message in archived for part in message.parts)
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
-        ground = Ground.of_messages(archived)
-        voices = Voices.of_messages(archived, answer=f"{summary}\n{listed}")
-        stated = [
-            fact
-            for fact in _parse_facts(neutralise(listed))
-            if not (voices.is_borrowed(fact) or find_wrong(fact, ground))
-        ]
-        facts = stated or [fact.text for fact in extract.fold.facts]
+        ground = Ground(archived)
+        stated = _parse_facts(verify_words(neutralise(listed), ground).text)
+        facts = stated or [fact.text for fact in record.fold.facts]
         # Sentences that name something nobody said, or attribute a tool's text to a person, are dropped.
-        words = verify_words(neutralise(summary), ground, voices).text
-        return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
+        words = verify_words(neutralise(summary), ground).text
+        return words or record.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
 
     def truncate_tool_output(self, text: str, chars_max: int = TOOL_CHARS_MAX) -> str:
         """Return a tool's output cut to ``chars_max`` characters: its beginning, the exact gap, and its end."""

@@ -1,0 +1,1 @@
+"""Classes of the five design documents, over the engine. Nothing imports this package; ``refold`` loads its names."""
