@@ -29,7 +29,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-slow test-all integrations check fix bench screenshots reference sbom lock clean
+.PHONY: help run try test test-slow test-all integrations node check fix bench screenshots reference sbom lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -55,6 +55,9 @@ test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the p
 integrations: $(VENV)/.dev  ## test the adapters against the oldest and newest version of each framework
 	$(PIP) install "uv==$(UV_VERSION)"
 	$(BIN)/python tests/integrations/matrix.py $(ARGS)
+
+node: ## install the AI SDK, a generator of typed clients and pyright into build/node, for slow tests
+	npm install --prefix build/node node@22 ai@7 typescript@5 openapi-typescript@7 openapi-fetch@0 @types/node pyright@1
 
 check: $(VENV)/.dev  ## lint, formatting, types, layering
 	$(BIN)/ruff check .

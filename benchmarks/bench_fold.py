@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from refold.config import CompressionConfig
+from refold.conversation.message import Part
 from refold.conversation.view import Lens, View, apply
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_view_language
 from refold.ladder.run import climb, drive
-from refold.stages.extract.facts import classify_sentence
+from refold.reading.events import Statement, Utterance
+from refold.reading.facts import classify_fact
+from refold.reading.words import read_words
 from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Goal, Reply
 from refold.tokens import counter_for
@@ -157,9 +160,15 @@ def show_facts() -> None:
             print(f"| {' | '.join([language, part, *count_facts(mine)])} |")
 
 
+def _classify(text: str, role: str) -> str | None:
+    events = read_words(Part("text", text), 0, "person" if role == "user" else "assistant")
+    said = (classify_fact(event) for event in events if isinstance(event, Utterance | Statement))
+    return next((kind for kind in said if kind is not None), None)
+
+
 def count_facts(rows: list[dict[str, Any]]) -> list[str]:
     """Return sentences, facts, precision, recall, and the share of what was found that has its kind."""
-    found = [(row["kind"], classify_sentence(row["text"], row["role"])) for row in rows]
+    found = [(row["kind"], _classify(row["text"], row["role"])) for row in rows]
     labelled = sum(kind is not None for kind, _ in found)
     said = sum(guess is not None for _, guess in found)
     right = sum(kind is not None and guess is not None for kind, guess in found)

@@ -4,6 +4,7 @@
     python benchmarks/bench_load.py slow --connections 1000              clients that send one byte a second
     python benchmarks/bench_load.py soak --count 100000                  memory while requests come, on SQLite
     python benchmarks/bench_load.py capacity --gateways 1 2 4            requests per second by size, bytes per message
+    python benchmarks/bench_load.py workers --workers 1 2                requests per second by processes of one gateway
 
 Everything runs on this machine, on loopback: PostgreSQL, the provider's stand-in, the gateways and the clients, so the
 figures are those of all of them together. A client whose connection breaks sends the same request to another gateway,
@@ -53,7 +54,7 @@ class Figures:
 class Gateway:
     """One gateway process, which can be killed and started again on the same port."""
 
-    def __init__(self, url: str, upstream: int, folder: Path, window: int = WINDOW) -> None:
+    def __init__(self, url: str, upstream: int, folder: Path, window: int = WINDOW, workers: int = 1) -> None:
         self.port = find_port()
         self._stack = ExitStack()
         self._environment = {"REFOLD_WINDOW": str(window), "REFOLD_RESERVE": "500"}
@@ -61,6 +62,7 @@ class Gateway:
             self._environment["REFOLD_LEDGER"] = url
         self._command = [sys.executable, "-m", "refold", "serve", "--quiet", "--port", str(self.port)]
         self._command += ["-w", str(folder), "--openai-upstream", f"http://127.0.0.1:{upstream}/v1"]
+        self._command += ["--workers", str(workers)]
         self.process: Any = None
 
     def start(self) -> None:
@@ -92,7 +94,7 @@ def start_postgres(stack: ExitStack) -> str:
 
 @contextmanager
 def run_all(
-    gateways: int, window: int = WINDOW, *, on_sqlite: bool = False
+    gateways: int, window: int = WINDOW, *, on_sqlite: bool = False, workers: int = 1
 ) -> Iterator[tuple[list[Gateway], str, str]]:
     """Start a server, a provider, the bare pass-through and gateways; yield gateways, bare address, ledger address.
 
@@ -106,7 +108,7 @@ def run_all(
         made = []
         for _ in range(gateways):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            gateway = Gateway(url, upstream, folder, window)
+            gateway = Gateway(url, upstream, folder, window, workers)
             gateway.start()
             stack.callback(gateway.close)
             made.append(gateway)
@@ -115,11 +117,11 @@ def run_all(
 
 def read_database_cpu_s() -> float:
     """Return the processor time of all PostgreSQL processes that this script started; Linux only."""
-    own = set(_list_children(os.getpid()))
+    own = set(_list_children(os.getpid(), "postgres"))
     return sum(map(read_cpu_s, own)) if own else 0.0
 
 
-def _list_children(pid: int) -> Iterator[int]:
+def _list_children(pid: int, named: str = "") -> Iterator[int]:
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = file.read_text().rpartition(")")
@@ -127,9 +129,9 @@ def _list_children(pid: int) -> Iterator[int]:
             continue
         if int(rest.split()[1]) == pid:
             child = int(file.parent.name)
-            if "postgres" in name:
+            if named in name:
                 yield child
-            yield from _list_children(child)
+            yield from _list_children(child, named)
 
 
 def say(session: str, turn: int) -> str:
@@ -327,6 +329,22 @@ def measure_capacity(gateways: Sequence[int], seconds_of: int) -> None:
                     print(f"\n{describe_bytes(url)}")
 
 
+def measure_workers(workers: Sequence[int], sessions: int, requests: int) -> None:
+    """Print requests per second by the number of a gateway's processes, with a fold in about every fourth one."""
+    print("| ledger | workers | requests/s | p50 ms | p99 ms | CPU ms of the gateway per request |")
+    print("|---|---|---|---|---|---|")
+    for on_sqlite in (True, False):
+        for count in workers:
+            with run_all(1, on_sqlite=on_sqlite, workers=count) as ((made,), _, _):
+                pids = [made.process.pid, *_list_children(made.process.pid)]
+                cpu, begun = sum(map(read_cpu_s, pids)), time.perf_counter()
+                found = asyncio.run(run_load([made.url], sessions, requests, f"workers{count}"))
+                rate = len(found.latencies) / (time.perf_counter() - begun)
+                spent = 1e3 * (sum(map(read_cpu_s, pids)) - cpu) / len(found.latencies)
+                row = f"{rate:.0f} | {pick(found.latencies, 0.5):.0f} | {pick(found.latencies, 0.99):.0f} | {spent:.1f}"
+                print(f"| {'SQLite' if on_sqlite else 'PostgreSQL'} | {count} | {row} |")
+
+
 def describe_bytes(url: str) -> str:
     """Return how many bytes a message takes in PostgreSQL, with its indexes."""
     import psycopg
@@ -346,12 +364,13 @@ def describe_bytes(url: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("load", "slow", "soak", "capacity"))
+    parser.add_argument("what", choices=("load", "slow", "soak", "capacity", "workers"))
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--requests", type=int, default=20)
     parser.add_argument("--connections", type=int, default=1_000)
     parser.add_argument("--count", type=int, default=8_000)
     parser.add_argument("--gateways", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     wish = parser.parse_args(arguments)
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"## Load: {wish.what} (`benchmarks/bench_load.py`)\n\n```text\nload average at the start: {load}")
@@ -361,6 +380,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure_slow(wish.connections)
     elif wish.what == "soak":
         measure_soak(wish.count)
+    elif wish.what == "workers":
+        measure_workers(wish.workers, wish.sessions, wish.requests)
     else:
         measure_capacity(wish.gateways, wish.sessions)
     print("```")

@@ -42,8 +42,8 @@ CAUSES = {
     "recall index and search": "recall/",
     "secrets": "llm/redact.py",
     "values": "reading/values.py",
-    "artifacts": "stages/extract/index.py",
-    "story and facts": "stages/extract/",
+    "reading": "reading/",
+    "records": "stages/record/",
     "other stages": "stages/",
     "ledger": "ledger/",
 }

@@ -20,7 +20,7 @@ from refold.conversation import Lens
 from refold.conversation.message import Message
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
-from refold.ladder.rereads import AGES, TABLE, Kind, classify_items
+from refold.ladder.rereads import AGES, TABLE, ItemKinds, Kind
 from refold.readers.request_log import read_session
 from refold.replay.record import CopyIndex
 from refold.tokens import counter_for
@@ -35,7 +35,7 @@ Cell = tuple[Kind, int]
 
 def count_session(messages: Sequence[Message], lens: Lens, seen: Counter[Cell], copied: Counter[Cell]) -> None:
     """Add one session to the counts: by kind and column of age, how often a message was seen, and copied from later."""
-    index, kinds = CopyIndex(messages), classify_items([lens.plain(message) for message in messages])
+    index, kinds = CopyIndex(messages), ItemKinds().update([lens.plain(message) for message in messages])
     number, numbers = 0, []
     for message in messages:
         number += message.role == "assistant"

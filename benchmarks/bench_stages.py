@@ -106,7 +106,7 @@ def run_alone(found: Counter[str], stage: Stage, moment: Moment) -> None:
     edits = proposed if isinstance(proposed, list) else drive(proposed, answer_nothing)
     found["ns"] += int(1e9 * (time.perf_counter() - start))
     found["chars"] += sum(len(part.text) for item in view.items for part in item.parts)
-    after, _ = take_edits(view, edits, stage.name, strict=True)
+    after, _ = take_edits(view, edits, stage.name, is_last=stage.name == "clamp", strict=True)
     found["before"] += view.tokens
     found["after"] += after.tokens
     found["fits"] += after.tokens <= moment.budget

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from refold.conversation.view import Item, View
 from refold.ladder.plan import Outcome, Plan, prepare
-from refold.ladder.rereads import classify_items
+from refold.ladder.rereads import ItemKinds
 from refold.ladder.run import drive
 from refold.reading.calls import read_call
 from refold.reading.events import Action, FileChange
@@ -38,7 +38,7 @@ class LikelyPolicy(LadderPolicy):
 
 def find_likely(view: View, tokens_max: int) -> Iterator[str]:
     """Yield the ids of the messages that are likely to be used next, newest units first, within a limit."""
-    kinds = classify_items(view.items)
+    kinds = ItemKinds().update(view.items)
     touched = [list(_find_touched(item)) for item in view.items]
     recent = view.units[-RECENT_UNITS].start if len(view.units) >= RECENT_UNITS else 0
     near = "\n".join(part.text for item in view.items[recent:] for part in item.parts if part.text)

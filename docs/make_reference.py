@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+import refold
+
 # What people import, module by module; within each, what it exports.
 MODULES = {
     "refold": "The library.",
@@ -22,6 +24,7 @@ MODULES = {
 }
 # The names of modules that have no ``__all__``.
 LISTED = {
+    "refold": (*refold.__all__, *refold.DOCUMENT_NAMES),
     "refold.tuning": ("KNOBS", "Figures", "Knob", "Tuning", "TuningStep", "apply", "propose", "read_stored", "watch"),
     "refold.plugins": (
         *("PREFIX", "GuardedStage", "Plugin", "find_plugins", "load_summariser", "make_stage"),

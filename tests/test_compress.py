@@ -148,9 +148,9 @@ def test_a_sentence_weighs_the_same_in_two_processes_with_different_hash_seeds()
     """Otherwise two gateways that share a session could write different records of one span."""
     code = (
         "import json, sys\n"
-        "from refold.stages.extract.story import Rarity\n"
+        "from refold.stages.record.story import WordRarity\n"
         "sentences = json.load(sys.stdin)\n"
-        "rarity = Rarity(sentences)\n"
+        "rarity = WordRarity(sentences)\n"
         "print([rarity.weigh(sentence) for sentence in sentences])\n"
     )
     lines = (SESSIONS / "chat_zh.jsonl").read_text("utf-8").splitlines()

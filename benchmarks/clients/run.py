@@ -129,6 +129,33 @@ CLIENTS = [
 ]
 
 
+# Clients that only the tests in tests/clients run: their folder and package.
+OTHERS = {
+    "pi": "@mariozechner/pi-coding-agent@0.73.1",
+    "cn": "@continuedev/cli@1.5.47",
+    "cline": "cline@3.0.65",
+    "mini": "mini-swe-agent==2.4.6 mcp",
+}
+
+
+def install_others(folder: Path) -> None:
+    """Install the clients of the tests, each where it is not there yet."""
+    for name, package in OTHERS.items():
+        home = folder / name
+        if home.exists():
+            continue
+        home.mkdir(parents=True)
+        try:
+            if "==" in package:
+                run_quietly([sys.executable, "-m", "venv", str(home)])
+                run_quietly([str(home / "bin" / "pip"), "install", "-q", *package.split()])
+            else:
+                (home / "package.json").write_text(json.dumps({"name": f"refold-{name}"}))
+                run_quietly(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", package])
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            print(f"{name} is not installed: {str(error)[:200]}")
+
+
 class Model:
     """The scripted model: one more command at each step, then it is done."""
 
@@ -312,7 +339,13 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=60_000, help="tokens that the provider takes")
     parser.add_argument("--told", action="store_true", help="tell the gateway that window instead of letting it learn")
     parser.add_argument("--dump", help="a folder for what the clients sent")
+    parser.add_argument("--install", action="store_true", help="only install all clients, those of the tests too")
     options = parser.parse_args()
+    if options.install:
+        install_others(Path(options.folder))
+        for client in CLIENTS:
+            install(client, Path(options.folder))
+        return
     print("| client | steps | requests | refused | largest request | prefix kept | bill |")
     print("|---|---|---|---|---|---|---|")
     summaries = []

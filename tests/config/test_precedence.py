@@ -56,7 +56,7 @@ def test_each_layer_has_the_last_word_over_those_below(project: Path, empty_home
 def test_a_higher_layer_silences_other_names_of_the_same_meaning(project: Path, empty_home: Path) -> None:
     (project / "refold.yaml").write_text("window: 100000\nretention_count: 9\n")
     config = load(empty_home, REFOLD_CONTEXT_WINDOW_TOKENS="50000", REFOLD_KEEP_LAST_TURNS="2")
-    assert (config.window, config.context_window_tokens) == (None, 50_000)
+    assert (config.window, config.context_window_tokens) == (50_000, 50_000)
     assert (config.fold.keep_messages, config.fold.keep_turns) == (None, 2)
 
 
@@ -176,7 +176,7 @@ def test_variables_carry_lists_tables_shares_and_switches(project: Path, empty_h
     )
     assert config.ladder == ("mask", "fold")
     assert config.window == {"gpt-4o": 50_000}
-    assert (config.trigger_ratio, config.is_auto, config.prune.thinking) == (0.8, False, False)
+    assert (config.trigger_ratio, config.auto_compress, config.prune.thinking) == (0.8, False, False)
     assert config.threshold_tokens == 64_000
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import CompressionConfig, ConfigError, ContextCompressionManager
-from refold.memory import CompressionFolder, ContextSummary
+from refold import CompressionConfig, ConfigError, ContextCompressionManager, ContextSummary
+from refold.memory import CompressionFolder
 from tests.manager.sessions import chat
 
 COUNTED = CompressionConfig.preset("importance").replace(threshold_rounds=12, keep_recent=2)
@@ -37,14 +37,14 @@ def test_s1_8_every_summary_carries_its_turn_range_and_key_points(tmp_path: Path
     assert summary.timestamp > 1_600_000_000_000
 
 
-def test_undo_takes_the_summary_out_of_the_file_and_redo_puts_it_back(tmp_path: Path) -> None:
+def test_a_summary_in_the_file_says_whether_it_is_in_force_also_after_undo_and_redo(tmp_path: Path) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     manager.prepare_context_sync("s1", chat(14))
     folder = CompressionFolder(tmp_path)
     manager.undo("s1")
-    assert folder.read_summaries("s1") == []
+    assert [row["inForce"] for row in folder.read_summaries("s1")] == [False]
     manager.redo("s1")
-    assert len(folder.read_summaries("s1")) == 1
+    assert [row["inForce"] for row in folder.read_summaries("s1")] == [True]
 
 
 def test_s1_6_what_a_person_changes_in_the_file_holds_from_then_on(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_the_file_keeps_a_bounded_number_of_summaries(tmp_path: Path, monkeypatc
     folder = CompressionFolder(tmp_path)
     for number in range(5):
         folder.write_summaries(f"s{number}", [ContextSummary(number, (1, 2), f"summary {number}")])
-    assert [row["content"] for row in folder.read_summaries()] == ["summary 2", "summary 3", "summary 4"]
+    assert [row["content"] for row in folder.read_summaries()] == ["summary 4", "summary 3", "summary 2"]

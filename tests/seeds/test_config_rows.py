@@ -1,11 +1,13 @@
 """The rows of the design documents that are settings: S0.1, S1.1, S2.2, S2.3, S3.4, S3.5, S4.1, S4.2."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from refold import ContextCompressionManager, compress
+from refold.agent.context_tools import ContextTools
 from refold.cli.config import _show_rows
 from refold.cli.repl.commands import run_config as show_config
 from refold.config import CompressionConfig, explain, load_config
@@ -15,6 +17,8 @@ from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info
 from refold.web.pages.settings import read_settings
+from tests.cli.running import Shell
+from tests.seeds.growing import work
 from tests.seeds.test_agent_rows import make_chat, make_screen
 
 SYNAPSE = {
@@ -196,8 +200,8 @@ def test_s3_4_reported_usage_triggers_at_four_fifths_of_the_window() -> None:
 
 
 def test_s3_4_the_switch_of_the_chat_application_is_the_switch() -> None:
-    assert CompressionConfig(preset="hybrid", contextCompressionEnabled=False).is_auto is False
-    assert CompressionConfig.preset("hybrid").is_auto is True
+    assert CompressionConfig(preset="hybrid", contextCompressionEnabled=False).auto_compress is False
+    assert CompressionConfig.preset("hybrid").auto_compress is True
 
 
 def test_s3_5_the_last_six_stay_and_up_to_seven_nothing_happens() -> None:
@@ -289,3 +293,21 @@ def test_s3_9_the_settings_show_the_threshold_as_a_percentage(
         with ScriptedProvider("fine") as provider:
             show_config(make_chat(provider, manager), screen, "")
         assert any(name in line and shown in line for line in console.export_text().splitlines())
+
+
+def test_s1_6_explain_names_the_folder_whose_settings_act(tmp_path: Path) -> None:
+    """An agent changes a setting while it works; the command says where the value comes from."""
+    with ContextCompressionManager(CompressionConfig.preset("importance"), tmp_path) as manager:
+        for history in work(turns=2, steps=6):
+            manager.prepare_context_sync("s1", history)
+        assert "keepRecent: 4" in ContextTools(manager, "s1").context_config(keepRecent=4)
+        for history in work(turns=3, steps=6):
+            manager.prepare_context_sync("s1", history)
+    (tmp_path / "refold.yaml").write_text("preset: importance\nkeep_recent: 7\n", encoding="utf-8")
+    shell = Shell(tmp_path)
+    for environment, value, place in (
+        ({}, 4, ".compression/config.json"),
+        ({"REFOLD_KEEP_RECENT": "9"}, 9, "REFOLD_KEEP_RECENT"),
+    ):
+        (row,) = json.loads(shell.refold("config", "explain", "keep_recent", "--json", **environment).out)
+        assert (row["value"], row["place"]) == (value, place)

@@ -8,10 +8,11 @@ import pytest
 
 import refold
 from refold import CompressionConfig, ContextCompressionManager
-from refold.stages.extract.layout import HEADINGS
+from refold.stages.record.frame import HEADINGS
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, fail
-from tests.fold_llm.talk import GOOD, chatting, says, working
+from tests.fold_llm.talk import GOOD, TALKED, chatting, says, working
+from tests.seeds.growing import SENTENCES
 
 EIGHT = (
     "Technical Context",
@@ -99,14 +100,32 @@ def test_s1_8_every_summary_has_its_turn_range_and_key_points_also_when_a_model_
     manager.close()
 
 
-def test_s1_11_a_model_writes_the_summary_and_alike_messages_can_be_merged(tmp_path: Path) -> None:
+def test_s1_11_a_model_writes_the_summary() -> None:
     answers = Answers("They went through the plan for the garden.")
     prepared = fold_with("importance", chatting(120), answers, max_turns=30, importance_threshold=1.0)
     message, fold = summary_of(prepared)
     assert fold.by == "llm"
     assert "420 characters" in answers.asks[0].prompt
     assert "They went through the plan for the garden." in message["content"]
-    assert "merge" in {stage.name for stage in CompressionConfig(ladder=["merge", "fold"]).stages()}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_s1_11_what_is_said_again_and_again_is_in_the_summary_once(tmp_path: Path, language: str) -> None:
+    """An assistant that repeats its status with every answer: the summary says it once."""
+    status = {
+        "en": "The export of orders is done, and the login page of the shop still fails with error 4711.",
+        "zh": "订单导出已经完成，商店的登录页面仍然报错 4711，需要继续修复。",
+    }[language]
+    config = CompressionConfig(preset="importance", background=False)
+    history: list[dict[str, str]] = []
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for turn in range(60):
+            history.append({"role": "user", "content": f"{turn}: {SENTENCES[language] * 4}"})
+            prepared = manager.prepare_context_sync("s1", history)
+            history.append({"role": "assistant", "content": f"{status} {SENTENCES[language] * 3}"})
+    folded = [one for one, source in zip(prepared.messages, prepared.sources, strict=True) if source.kind == "fold"]
+    assert folded
+    assert "".join(str(one["content"]) for one in folded).count(status[:24]) <= 1
 
 
 def test_s2_5_offloaded_content_is_restored_before_it_is_summarised(tmp_path: Path) -> None:
@@ -181,14 +200,14 @@ def test_s2_7_over_hard_the_mechanical_rungs_make_it_fit(tmp_path: Path) -> None
 
 def test_s2_8_the_new_history_is_a_user_message_with_its_mark_and_the_preserved_ones() -> None:
     sent = chatting(40)
-    prepared = fold_with("offload", sent, Answers(GOOD), 600)
+    prepared = fold_with("offload", sent, Answers(TALKED), 600)
     assert prepared.messages[0]["role"] == "user"
-    assert prepared.messages[0]["content"].startswith(f"[Compressed History]\n\n{GOOD}")
+    assert prepared.messages[0]["content"].startswith(f"[Compressed History]\n\n{TALKED}")
     assert prepared.messages[1:] == sent[-5:]
 
 
 def test_s2_10_a_summary_over_its_target_is_accepted() -> None:
-    long = f"{GOOD}\n" + "\n".join("- The soil was looked at and found to be good." for _ in range(40))
+    long = f"{TALKED}\n" + "\n".join("- The soil was looked at and found to be good." for _ in range(40))
     prepared = fold_with("offload", chatting(400), Answers(long), 6_000, compact_target_tokens=200)
     message, fold = summary_of(prepared)
     assert fold.by == "llm"
@@ -266,9 +285,10 @@ def test_s3_10_a_summary_of_summaries_updates_the_earlier_one_and_restores_one_b
     manager.append("s1", chatting(60)[30:])
     manager.compress("s1")
     assert "They planned a garden." in model.requests[1].prompt.split("The conversation, a record")[0]
-    assert len(manager.summaries("s1")) == 1
+    assert [one.is_in_force for one in manager.summaries("s1")] == [True, False]
     manager.undo("s1")
-    assert "pond" not in manager.summaries("s1")[0].content
+    (in_force,) = (one for one in manager.summaries("s1") if one.is_in_force)
+    assert "pond" not in in_force.content
     manager.undo("s1")
     assert manager.prepare_context_sync("s1").messages == chatting(60)
     manager.close()

@@ -211,7 +211,7 @@ async def test_s1_7_a_growing_chat_with_the_agent_is_compressed(tmp_path: Path) 
             assert ("earlier messages" in sent[0]["content"]) is (at >= MESSAGES)
 
 
-@pytest.mark.parametrize("words", ["The pump is at pump-7/intake.cfg. " * 200, "水泵在花园的东边，需要修理。" * 200])
+@pytest.mark.parametrize("words", ["The pump is at pump-7/intake.cfg.\n" * 200, "水泵在花园的东边，需要修理。\n" * 200])
 async def test_s1_8_a_summary_by_a_model_keeps_to_its_characters_as_a_whole(tmp_path: Path, words: str) -> None:
     config = CompressionConfig(preset="importance", summariser="llm")
 
@@ -226,6 +226,34 @@ async def test_s1_8_a_summary_by_a_model_keeps_to_its_characters_as_a_whole(tmp_
     assert len(prepared.messages[0]["content"]) <= SUMMARY_CHARS  # type: ignore[index]
     assert len(summary.content) <= SUMMARY_CHARS
     assert words[:10] in summary.content
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_s1_5_and_s1_6_summaries_are_a_history_that_says_which_is_in_force(tmp_path: Path, language: str) -> None:
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in work(turns=4, steps=12, language=language):
+            prepared = manager.prepare_context_sync("s1", history)
+            kept = manager.summaries("s1")
+            written = json.loads((tmp_path / ".compression" / "summaries.json").read_text("utf-8")) if kept else []
+            assert [row["content"] for row in written] == [one.content for one in kept]
+            assert [row["inForce"] for row in written] == [one.is_in_force for one in kept]
+            folds = sum(one.kind == "fold" for one in prepared.sources)
+            assert sum(one.is_in_force for one in kept) == folds, "what is in view is in force, and nothing else"
+        assert len(kept) > 3
+        assert [one.timestamp for one in kept] == sorted((one.timestamp for one in kept), reverse=True)
+        assert [one.turn_range[1] for one in kept] == sorted((one.turn_range[1] for one in kept), reverse=True)
+        shown = ContextTools(manager, "s1").context_summary(limit=3)
+        places = [shown.index(one.content) for one in kept[:3]]
+        assert places == sorted(places)
+        replaced = sum(not one.is_in_force for one in kept[:3])
+        assert shown.count("已不在视图中" if language == "zh" else "no longer in view") == replaced > 0
+        newest = kept[0]
+        manager.undo("s1")
+        undone = manager.summaries("s1")[0]
+        assert undone.content == newest.content
+        assert not undone.is_in_force
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:  # Another process sees the same history.
+        assert [one.id for one in manager.summaries("s1")] == [one.id for one in kept]
 
 
 @pytest.mark.parametrize(

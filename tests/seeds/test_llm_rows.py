@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig, load_config
+from refold.designs.compressor import ContextCompressor
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.choose import Endpoint, choose_model, read_own
 from refold.llm.errors import RetryLimits

@@ -12,7 +12,6 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, LedgerError, PreparedContext, TokenCounter
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.status import gather_statistics
 from tests.manager.sessions import agent, chat
 
 ARCHIVE = CompressionConfig.preset("archive").replace(threshold_rounds=10, retention_count=4)
@@ -103,7 +102,7 @@ def test_s1_9_each_compression_is_logged_so_that_its_effect_can_be_analysed(tmp_
         assert event.fields["tokens_before"] > event.fields["tokens_after"]  # type: ignore[operator]
         assert event.fields["stages"]
         assert event.fields["reason"]
-    figures = gather_statistics(manager.ledger, "s1")
+    figures = manager.statistics("s1")
     assert figures.compressions == len(events)
     assert figures.tokens_freed == sum(figures.by_stage.values())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.compressor import OPENING, CompressionResult, ContextCompressor
+from refold.designs.compressor import OPENING, CompressionResult, ContextCompressor
 from refold.errors import ConfigError, FormatError
 from refold.testing import find_violations
 

@@ -66,7 +66,7 @@ CLASSES = (
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_of_the_documents_can_be_imported(name: str) -> None:
     assert getattr(refold, name).__name__ == name
-    assert name in refold.__all__
+    assert name in refold.__all__ or name in refold.DOCUMENT_NAMES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=["en", "zh"])
@@ -172,6 +172,19 @@ async def test_s2_3_the_model_of_the_options_and_of_the_variables_reaches_the_cl
         assert result.success
         named[kind] = (set(client.models), result.preserved_count)
     assert named == {"options": ({"small-1"}, 5), "variable": ({"small-2"}, 3)}
+
+
+async def test_s2_3_a_client_that_takes_more_options_gets_the_model_too(tmp_path: Path) -> None:
+    class Open(NamedClient):
+        async def complete(self, prompt: str, model: str = "the client's own", **options: Any) -> str:
+            return await super().complete(prompt, model=model)
+
+    client = Open()
+    compactor = ContextCompactor(tmp_path, client, CompactOptions(model="small-9"))
+    *_, history = grow("long", "en", 30)
+    assert (await compactor.compact(history)).success
+    compactor.close()
+    assert set(client.models) == {"small-9"}
 
 
 async def test_s2_3_the_model_reaches_the_client_of_a_manager_and_without_a_name_its_own_is_asked(

@@ -1,5 +1,8 @@
 """S3.3: ``POST /api/chat/compress`` with provider, messages and config gives a summary."""
 
+import re
+import socket
+
 import pytest
 
 from refold.testing import ScriptedProvider, fail, hang, say
@@ -45,7 +48,7 @@ def test_s3_3_an_empty_field_is_400(ask, body):
     assert ask(body)[0].status_code == 400
 
 
-@pytest.mark.parametrize("name", ["http://127.0.0.1:1/v1", "https://elsewhere.example", "azure", "OPENAI"])
+@pytest.mark.parametrize("name", ["http://127.0.0.1:1/v1", "https://elsewhere.example", "azure", "127", "api"])
 def test_s3_3_a_client_can_never_name_a_url(ask, name):
     with ScriptedProvider() as elsewhere:
         for given in (name, elsewhere.url):
@@ -56,6 +59,51 @@ def test_s3_3_a_client_can_never_name_a_url(ask, name):
         answer, _ = ask({**BODY, "config": {"model": "scripted-1", "baseUrl": elsewhere.url}})
         assert answer.status_code == 200
         assert elsewhere.requests == []
+
+
+def test_s3_3_a_provider_may_be_named_as_its_address_is(tmp_path, empty_home, monkeypatch):
+    """A chat says ``deepseek``; the gateway knows it as the upstream at api.deepseek.example."""
+    monkeypatch.setattr("socket.getaddrinfo", lookup_here(socket.getaddrinfo))
+    with ScriptedProvider("The user asked about three files.") as there, ScriptedProvider("By the small one.") as small:
+        url = there.openai_url.replace("127.0.0.1", "api.deepseek.localhost")
+        own = small.openai_url.replace("127.0.0.1", "qwen.localhost")
+        config = {"compact_model": "small-1", "compact_url": own}
+        with start_rig(tmp_path / "w", config=config, settings={"openai_upstream": url}) as rig:
+            for name in ("deepseek", "DeepSeek", "OpenAI"):
+                answer = rig.http.post("/api/chat/compress", json={**BODY, "provider": name})
+                assert answer.json() == {"summary": "The user asked about three files."}, answer.text
+            answer = rig.http.post("/api/chat/compress", json={**BODY, "provider": "qwen"})
+            assert answer.json() == {"summary": "By the small one."}
+            refused = rig.http.post("/api/chat/compress", json={**BODY, "provider": "mistral"})
+    assert refused.status_code == 400
+    assert refused.json()["error"] == (
+        "there is no provider 'mistral'; configured are openai, deepseek, anthropic, qwen"
+    )
+
+
+def lookup_here(resolve):
+    def resolve_here(host, *rest, **named):
+        return resolve("127.0.0.1" if ".localhost" in str(host) else host, *rest, **named)
+
+    return resolve_here
+
+
+@pytest.mark.parametrize(
+    ("body", "script", "status", "words"),
+    [
+        ({**BODY, "provider": "azure"}, "", 400, "没有名为 'azure' 的提供方；已配置的有 openai, anthropic"),
+        ({**BODY, "config": {}}, "", 400, "缺少 config.model，也没有为摘要配置模型"),
+        (BODY, say("  "), 502, "返回了空的回答"),
+        (BODY, fail(401, "no"), 502, "检查密钥"),
+    ],
+)
+def test_s3_3_errors_are_in_the_callers_language(ask, body, script, status, words):
+    answer, _ = ask(body, script, accept_language="zh-CN,zh;q=0.9,en;q=0.5")
+    assert answer.status_code == status
+    assert words in answer.json()["error"]
+    assert answer.json()["kind"]
+    answer, _ = ask(body, script, accept_language="en-GB,en;q=0.9,zh;q=0.5")
+    assert not re.search("[\u4e00-\u9fff]", answer.json()["error"])
 
 
 def test_s3_3_the_clients_own_key_goes_to_the_upstream(ask):

@@ -115,9 +115,10 @@ def test_compress_loads_no_module_for_files_or_addresses(tmp_path: Path) -> None
 def test_all_names_every_public_name_once_and_each_loads() -> None:
     assert list(refold.__all__) == sorted(set(refold.__all__))
     assert set(refold._HOMES) < set(refold.__all__)
-    for name in refold.__all__:
+    for name in (*refold.__all__, *refold.DOCUMENT_NAMES):
         assert getattr(refold, name) is not None
-    assert set(refold.__all__) <= set(dir(refold))
+    assert {*refold.__all__, *refold.DOCUMENT_NAMES} <= set(dir(refold))
+    assert not set(refold.__all__) & set(refold.DOCUMENT_NAMES)
 
 
 def test_the_names_a_type_checker_sees_are_the_names_at_run_time() -> None:
@@ -130,8 +131,9 @@ def test_the_names_a_type_checker_sees_are_the_names_at_run_time() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    public = set(refold.__all__) - {"__version__"}
-    assert seen == {name: refold._HOMES.get(name, "refold.errors") for name in public}
+    public = {*refold.__all__, *refold.DOCUMENT_NAMES} - {"__version__"}
+    homes = {**refold._HOMES, **refold.DOCUMENT_NAMES}
+    assert seen == {name: homes.get(name, "refold.errors") for name in public}
 
 
 def test_an_unknown_public_name_is_an_attribute_error() -> None:

@@ -25,6 +25,7 @@ from refold.manager.notices import list_folds
 from refold.mcp import make_server
 from refold.server.api.interface import Access
 from refold.server.auth import Caller
+from refold.server.settings import GatewaySettings
 from refold.web.context import read_context
 from refold.web.conversation import read_moments
 from refold.web.data import list_sessions, read_overview, read_seen
@@ -53,7 +54,7 @@ def rig(tmp_path: Path, empty_home: Path) -> Iterator[Rig]:
 
 
 def open_access(manager: ContextCompressionManager) -> Access:
-    application: Any = SimpleNamespace(manager=manager)
+    application: Any = SimpleNamespace(manager=manager, settings=GatewaySettings())
     return Access(application, Caller(""))
 
 

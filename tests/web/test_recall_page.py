@@ -56,6 +56,7 @@ def test_what_was_folded_long_ago_is_found_and_leads_to_its_message(browser: Bro
     page.wait_for_url(re.compile(r"/ui/session\?name=harbour&at="))
     page.wait_for_selector(f"text={handle}")
     page.get_by_text("opens with code 7741-Q").first.wait_for()
+    page.wait_for_function("(CSS.highlights.get('recall')?.size ?? 0) > 0")
 
 
 def test_chinese_words_are_found_in_chinese(browser: Browser, url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation import because
-from refold.manager.session import HELD
+from refold.manager.session_state import HELD
 from tests.web.served import TIMEOUT_MS, Browser, is_within, need_browser, serve, wait_for_rows
 from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messages, write_folded
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refold.llm.choose import GATEWAY
 from tests.web.served import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 
@@ -53,6 +54,14 @@ def test_a_session_of_another_process_appears_by_itself(browser: Browser, url: s
     row = page.locator("tr", has_text="boathouse")
     assert "g-1234" in row.inner_text()
     assert row.locator("[data-label=Messages]").inner_text() == "2"
+
+
+def test_the_list_names_the_client_of_a_session(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "g-codex", "Mend the gutter")
+    with open_manager(workspace) as manager:
+        manager.ledger.change_setting("g-codex", GATEWAY, lambda _: {"client": "codex"}, 0)
+    page = browser.open(url)
+    page.locator("tr", has_text="Mend the gutter").locator(".chip", has_text="codex").wait_for()
 
 
 def test_search_finds_by_words_and_says_when_nothing_matches(browser: Browser, url: str, workspace: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 from refold.conversation.message import Kind, Role
 from refold.conversation.reason import Language
 from refold.conversation.view import RECALL, FactKind
+from refold.sentences import choose_language
 from refold.stages import STAGES
-from refold.stages.extract.index import SORT_NAMES as SORTS
-from refold.web.visit import LANGUAGES, choose_language, read_words, say_in
+from refold.stages.record.values import SORT_NAMES as SORTS
+from refold.web.visit import LANGUAGES, read_words, say_in
 
 PAGE = Path(__file__).parents[2] / "src" / "refold" / "web"
 

@@ -1,0 +1,120 @@
+"""How many false sentences of a model's note are caught, and how many true ones are kept, by kind.
+
+``claims/sentences.toml`` has sentences about recorded sessions, each with the messages that it cites; they were written
+before the check. Each is judged alone, as one line of a note. Half of each kind, by hash, was open while the check was
+built; the other half (``kept back``, with ``--all``) was looked at once the check was done. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from refold.conversation.message import Message
+from refold.conversation.reason import Reason
+from refold.formats import detect, parse_messages
+from refold.stages.claims import find_fault
+from refold.stages.ground import Ground
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SENTENCES = Path(__file__).parent / "claims" / "sentences.toml"
+FILES = ("agent_native_misc", "tau_airline", "swe_mini", "agent_long", "bfcl_long_replay", "zh_dialogues")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence about a session: what it cites, whether it is true, and whether it is of the half that was open."""
+
+    session: str
+    text: str
+    kind: str
+    cites: tuple[int, ...]
+    is_true: bool
+    is_open: bool
+
+
+def read_sentences() -> list[Sentence]:
+    """Return all sentences; of each kind every second one by hash is open."""
+    groups: dict[tuple[bool, str], list[tuple[str, str, str, tuple[int, ...]]]] = {}
+    for session, sides in tomllib.loads(SENTENCES.read_text("utf-8")).items():
+        for is_true in (True, False):
+            for kind, cites, text in sides["true" if is_true else "false"]:
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                groups.setdefault((is_true, kind), []).append((digest, session, text, tuple(cites)))
+    return [
+        Sentence(session, text, kind, cites, is_true, at % 2 == 0)
+        for (is_true, kind), group in groups.items()
+        for at, (_, session, text, cites) in enumerate(sorted(group))
+    ]
+
+
+@cache
+def read_sessions() -> dict[str, list[Message]]:
+    """Return the messages of every session that a sentence is about."""
+    wanted = {one.session for one in read_sentences()}
+    found = {}
+    for name in FILES:
+        with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                if record["id"] in wanted:
+                    found[record["id"]] = parse_messages(detect(record["messages"]), record["messages"])
+    return found
+
+
+@cache
+def read_ground(session: str) -> Ground:
+    """Return what the sentences about a session are checked against; they count messages from 0."""
+    messages = read_sessions()[session]
+    return Ground(messages, numbers=range(len(messages)))
+
+
+def is_kept(sentence: Sentence) -> bool:
+    """Return whether the check keeps a sentence as a line of a note."""
+    return not find_why(sentence)
+
+
+def find_why(sentence: Sentence) -> Reason:
+    """Return why the check drops a sentence; no reason if it keeps it."""
+    ground = read_ground(sentence.session)
+    return find_fault(sentence.text, ground.scope(sentence.cites))
+
+
+def score(judge: Callable[[Sentence], bool]) -> Iterator[tuple[Sentence, bool]]:
+    """Yield every sentence with whether the check was right about it."""
+    for sentence in read_sentences():
+        yield sentence, judge(sentence) == sentence.is_true
+
+
+def main() -> None:
+    """Print the table, and the sentences that were judged wrongly."""
+    print("## Sentences of a note (`benchmarks/bench_claims.py`)\n")
+    if not DATA.is_dir():
+        print("No recorded sessions at ../shared/data: not measured.")
+        return
+    judged = list(score(is_kept))
+    print("| | kind | open | kept back |\n|---|---|---|---|")
+    for is_true in (True, False):
+        rows = [(one, right) for one, right in judged if one.is_true == is_true]
+        for kind in ["all", *dict.fromkeys(one.kind for one, _ in rows)]:
+            cells = []
+            for is_open in (True, False) if "--all" in sys.argv else (True,):
+                hits = [right for one, right in rows if one.is_open == is_open and kind in ("all", one.kind)]
+                cells.append(f"{sum(hits)} of {len(hits)} ({sum(hits) / max(1, len(hits)):.0%})")
+            print(f"| {'true, kept' if is_true else 'false, caught'} | {kind} | {' | '.join(cells)} |")
+    for one, right in judged:
+        if not right and one.is_open:
+            print(
+                f"- {'dropped' if one.is_true else 'missed'} ({one.kind}) {list(one.cites)} {one.text} {find_why(one)}"
+            )
+
+
+if __name__ == "__main__":
+    main()
