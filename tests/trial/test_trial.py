@@ -1,5 +1,7 @@
 """Trials: the harness is proved by players that know everything, only what they see, or hardly anything."""
 
+import asyncio
+import gc
 import json
 import re
 
@@ -101,9 +103,15 @@ def test_requests_of_a_trial_are_valid() -> None:
     assert all(find_violations("openai-chat", raws) == [] for raws in sent)
 
 
+def list_open_loops() -> list[asyncio.AbstractEventLoop]:
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, asyncio.AbstractEventLoop) and not one.is_closed()]
+
+
 def test_a_model_plays_over_http_and_its_purse_ends_the_trial() -> None:
     from refold.agent.models import make_chat_model
 
+    before = list_open_loops()
     with ScriptedProvider([say("I have no idea.")] * 40) as provider:
         model = make_chat_model("gpt-5", key="sk-test", url=f"{provider.url}/v1")
         purse = Purse(1.0)
@@ -125,6 +133,7 @@ def test_a_model_plays_over_http_and_its_purse_ends_the_trial() -> None:
             make=lambda _, tools: ModelPlayer(model, tools, Purse(0.0), 1e-6),
         )
         assert "the budget of this trial is spent" in broke.problem
+    assert list_open_loops() == before
 
 
 def test_a_report_counts_and_compares() -> None:

@@ -43,6 +43,9 @@ class TrialPlayer(Protocol):
     def act(self, seen: Sight, turn: int) -> dict[str, Any]:
         """Return the assistant's message: calls of tools, or words that end the turn."""
 
+    def close(self) -> None:
+        """Release what the run used."""
+
 
 def read_item(parts: Sequence[Part]) -> str:
     """Return what one message shows: its text, the names of its calls, their arguments decoded."""
@@ -100,6 +103,9 @@ class ScriptedPlayer:
         call = {"id": f"call_{self._number}", "type": "function", "function": function}
         return {"role": "assistant", "content": words, "tool_calls": [call]}
 
+    def close(self) -> None:
+        """Nothing to release."""
+
 
 class Purse:
     """What all runs together may still cost, in dollars; each request is charged what the harness bills for it."""
@@ -132,3 +138,8 @@ class ModelPlayer:
             if isinstance(piece, ChatReply):
                 return piece
         raise ProviderError("the model gave no answer")
+
+    def close(self) -> None:
+        """Close the model's connections, which belong to this run's event loop, and the loop."""
+        with self._runner:
+            self._runner.run(self._model.aclose())

@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,10 +95,11 @@ def run_task(
     fixed = REPLY_TOKENS + counter.count_tools(tools)
     room = PolicyRoom(lens, fixed, config.budget(info, counter.margin), Tariff.of_model(info))
     answering = make(task, tools) if make else ScriptedPlayer(task, player)
-    try:
-        _Run(task, world, room, arm.make_policy(room, config), made=made).play(answering)
-    except RefoldError as error:
-        made.problem = str(error)
+    with closing(answering):
+        try:
+            _Run(task, world, room, arm.make_policy(room, config), made=made).play(answering)
+        except RefoldError as error:
+            made.problem = str(error)
     made.wrong = tuple(check()) if not made.problem else ()
     made.seconds = time.perf_counter() - begun
     made.repeated_calls = sum(count - 1 for count in Tally(world.calls).values())
