@@ -1,14 +1,14 @@
 """How many false sentences of a model's note are caught, and how many true ones are kept, by kind.
 
-``claims/sentences.toml`` has sentences about recorded sessions, each with the messages that it cites; they were written
-before the check. Each is judged alone, as one line of a note. Half of each kind, by hash, was open while the check was
-built; the other half (``kept back``, with ``--all``) was looked at once the check was done. Prints Markdown.
+The files of ``claims/`` have sentences about recorded sessions, each with the messages that it cites; they were written
+before the check. Each is judged alone, as one line of a note. ``open`` are ``sentences.toml``, in two halves that were
+seen one after the other, and ``more.toml``, all seen while the check was built; ``kept.toml`` (``kept back``, with
+``--kept``) is looked at only when a change of the check is done. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import sys
 import tomllib
@@ -24,13 +24,14 @@ from refold.stages.claims import find_fault
 from refold.stages.ground import Ground
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-SENTENCES = Path(__file__).parent / "claims" / "sentences.toml"
+CLAIMS = Path(__file__).parent / "claims"
+OPEN, KEPT = ("sentences", "more"), ("kept",)
 FILES = ("agent_native_misc", "tau_airline", "swe_mini", "agent_long", "bfcl_long_replay", "zh_dialogues")
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence about a session: what it cites, whether it is true, and whether it is of the half that was open."""
+    """A sentence about a session: what it cites, whether it is true, and whether it is of the open sets."""
 
     session: str
     text: str
@@ -41,17 +42,13 @@ class Sentence:
 
 
 def read_sentences() -> list[Sentence]:
-    """Return all sentences; of each kind every second one by hash is open."""
-    groups: dict[tuple[bool, str], list[tuple[str, str, str, tuple[int, ...]]]] = {}
-    for session, sides in tomllib.loads(SENTENCES.read_text("utf-8")).items():
-        for is_true in (True, False):
-            for kind, cites, text in sides["true" if is_true else "false"]:
-                digest = hashlib.sha256(text.encode()).hexdigest()
-                groups.setdefault((is_true, kind), []).append((digest, session, text, tuple(cites)))
+    """Return the sentences of the open sets; with ``--kept`` also of the set that is kept back."""
     return [
-        Sentence(session, text, kind, cites, is_true, at % 2 == 0)
-        for (is_true, kind), group in groups.items()
-        for at, (_, session, text, cites) in enumerate(sorted(group))
+        Sentence(session, text, kind, tuple(cites), side == "true", name in OPEN)
+        for name in (*OPEN, *(KEPT if "--kept" in sys.argv else ()))
+        for session, sides in tomllib.loads((CLAIMS / f"{name}.toml").read_text("utf-8")).items()
+        for side in ("true", "false")
+        for kind, cites, text in sides[side]
     ]
 
 
@@ -105,7 +102,7 @@ def main() -> None:
         rows = [(one, right) for one, right in judged if one.is_true == is_true]
         for kind in ["all", *dict.fromkeys(one.kind for one, _ in rows)]:
             cells = []
-            for is_open in (True, False) if "--all" in sys.argv else (True,):
+            for is_open in (True, False) if "--kept" in sys.argv else (True,):
                 hits = [right for one, right in rows if one.is_open == is_open and kind in ("all", one.kind)]
                 cells.append(f"{sum(hits)} of {len(hits)} ({sum(hits) / max(1, len(hits)):.0%})")
             print(f"| {'true, kept' if is_true else 'false, caught'} | {kind} | {' | '.join(cells)} |")
