@@ -116,10 +116,11 @@ def test_every_task_of_a_crew_is_a_session_of_its_own(tmp_path: Path) -> None:
     llm.refold_adapter.manager.close()
 
 
-def test_a_call_that_belongs_to_nobody_needs_a_name(tmp_path: Path) -> None:
-    llm = wrap_llm(LLM(model="openai/gpt-4o", api_key="any"), workspace=tmp_path)
-    with pytest.raises(ConfigError, match="name the session"):
-        llm.call("Hello.")
+def test_a_call_that_belongs_to_nobody_needs_no_name(tmp_path: Path) -> None:
+    with ScriptedProvider("Hi.") as provider:
+        llm = wrap_llm(LLM(model="openai/gpt-4o", api_key="any", base_url=provider.openai_url), workspace=tmp_path)
+        assert llm.call("Hello.") == "Hi."
+    assert [one["content"] for one in llm.refold.messages()] == ["Hello.", "Hi."]
     with pytest.raises(ConfigError, match="an LLM of CrewAI, not str"):
         wrap_llm("gpt-4o", workspace=tmp_path)
     llm.refold_adapter.manager.close()
