@@ -2,8 +2,8 @@
 
 Each check compares one thing that a sentence can claim with the events that would make it true: an outcome with the
 outcome of the call, a deed with the call that did it, a value with its spelling and its owner, a wish with the words of
-a person, a speaker with who said it, a denial with what was denied. A check that finds no event of its kind does not
-guess: the sentence is then supported by words alone, or not at all. Nothing here rewords a sentence or asks a model.
+a person, a speaker with who said it, a denial with what was denied. A check drops a sentence where an event says
+something else; where there is no event of its kind, it says nothing. Nothing here rewords a sentence or asks a model.
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.patterns import lazy_regex
 from refold.reading.rules import find_kinds, read_table
 from refold.reading.same import matter_words
-from refold.stages.ground import Deed, Scope, find_claims, is_number, is_whole_number, join_thousands, normalise
+from refold.stages.ground import Deed, Scope, find_claims, is_number, join_thousands, normalise
 from refold.stages.ground import share_words as share
 
 # A wish repeats at least this share of a person's words; a wrong speaker has less than half of the right one's.
-WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, CAUSE_SHARE = 0.5, 0.3, 0.25, 0.34, 0.4
+WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, CAUSE_SHARE, STATED_SHARE = 0.5, 0.3, 0.25, 0.34, 0.4, 0.6
 SHOWN_CHARS = 80
-OCCURRENCES_MAX = 40
 
+_PARTICLES = frozenset("的了是要在有和也都我你他她它这那吗呢吧啊去来到就把给请帮想个一并家")
 _HAN_GAP = lazy_regex(r"(?<=[\u3400-\u9fff])\s+(?=[\u3400-\u9fff])")
 _CLAUSE = lazy_regex(r"[,;，；。！!?？\n]|\.\s|\b(?:but|and)\b")
 _NO_VALUE = r"[\"'\s:=]{1,6}(?:no|none|false|null|0)\b"
 _SMALL = lazy_regex(r"(?<![A-Za-z0-9_.,:/$#-])\$?(\d{1,2}(?:\.\d{1,2})?)(?![A-Za-z0-9_:/%-]|[.,]\d)")
-_SMALL_ZH = lazy_regex(r"(\d{1,2}(?:\.\d)?|[两二三四五六七八九十])(?=[个次届家条种名件张位分份处项])")
-_NAMES = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_DIGITS = {
-    **dict(zip(_NAMES, range(2, 13), strict=True)),
-    **dict(zip("二三四五六七八九十", range(2, 11), strict=True)),
-    "两": 2,
-}
-_WORD_NUMBER = lazy_regex(rf"\b({'|'.join(_NAMES)})\b(?! of the\b)", re.I)
+_SMALL_ZH = lazy_regex(r"(?<![\d.])\d{1,2}(?:\.\d)?(?=[个次届家条种名件张位分份处项])")
+_ORDINAL = lazy_regex(r"([两二三四五六七八九十])([个次届家条种名件张位分份处项])")
+_DIGITS = {"两": 2, **dict(zip("二三四五六七八九十", range(2, 11), strict=True))}
 _CALLED = lazy_regex(r"(?<=[a-z0-9,)] )[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*|[\u3400-\u9fff]{1,2}·[\u3400-\u9fff]{1,2}")
-_ID = lazy_regex(r"\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]{3,40}\b|\b(?:case|step|test|page|option|phase) \d{1,2}\b")
+_NUMBER = lazy_regex(r"(?<![A-Za-z0-9_.-])(?:\d{4}-\d\d-\d\d|\d+(?:\.\d+)?)(?![A-Za-z0-9_-]|\.\d)")
+_PIECE = lazy_regex(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _CODE = lazy_regex(r"(?<![\w./-])(?=[\w./-]*?(?:[A-Z0-9_]{4}|[/_]))[\w./-]++")
-_PERSONAL = lazy_regex(r"\b[A-Z][a-z]{2,}\b(?!\()")
 _CHANGES = {"created": "create", "deleted": "delete", "moved": "move", "reverted": "revert", "restored": "revert"}
 
 
 @cache
 def _list_generic() -> frozenset[str]:
     return matter_words("user users customer person people wants asked said wish wishes prefers decided rule assistant")
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return what a sentence is about: no word for who said it, no pair of characters with grammar in it."""
+    words = matter_words(text) - _list_generic()
+    return frozenset(word for word in words if word.isascii() or not _PARTICLES.intersection(word))
 
 
 @cache
@@ -106,7 +107,7 @@ def states_order(text: str) -> bool:
 
 def is_supported(text: str, scope: Scope) -> bool:
     """Return whether the messages of a sentence have some of its words."""
-    words = matter_words(text) - _list_generic()
+    words = _words(text)
     return not words or sum(word in scope.near.lower for word in words) >= SPEAKER_SHARE * len(words)
 
 
@@ -134,31 +135,20 @@ def _check_values(text: str, scope: Scope) -> Reason:
     invented = [claim for claim in claims if not scope.ground.whole.has(claim)]
     if invented:
         return because.NOT_IN_SOURCE(claims=", ".join(invented[:3]))
-    away = [claim for claim in claims if not scope.near.has(claim) and any(char.isdigit() for char in claim)]
+    away = [claim for claim in claims if is_number(claim) and not scope.near.has(claim)]
     return because.NOT_CITED(claims=", ".join(away[:3])) if away else NO_REASON
 
 
 def _check_names(text: str, scope: Scope) -> Reason:
     for name in _CALLED.findall(text):
         held = scope.near.lower if " " in name else scope.ground.whole.lower
-        if name.lower() not in held:
+        if any(word not in held for word in name.lower().split()):
             return because.NOT_IN_SOURCE(claims=name)
-    for place in _rule("place").findall(text):
-        tail = re.split(r"[的了在是有找订选]", place)[-1][-5:]
-        if tail not in scope.ground.whole.text:
-            return because.NOT_IN_SOURCE(claims=place)
+    for place in _rule("place").finditer(text):
+        tail = re.split(r"[的了在是有找订选这那家个住去到近]", place[0])[-1][-5:]
+        if tail not in scope.ground.whole.text and tail != place[1]:
+            return because.NOT_IN_SOURCE(claims=place[0])
     return NO_REASON
-
-
-def _read_numbers(text: str) -> Iterator[tuple[str, frozenset[str], int]]:
-    """Yield the small numbers of a sentence, each with the ways to write it and its place."""
-    for found in _SMALL.finditer(text):
-        yield found[1], frozenset((found[1],)), found.start(1)
-    for found in _SMALL_ZH.finditer(text):
-        number = _DIGITS.get(found[1], found[1])
-        yield found[1], frozenset((found[1], str(number))), found.start()
-    for found in _WORD_NUMBER.finditer(text):
-        yield found[1], frozenset((found[1].lower(), str(_DIGITS[found[1].lower()]))), found.start()
 
 
 def _check_numbers(text: str, scope: Scope) -> Reason:
@@ -167,23 +157,24 @@ def _check_numbers(text: str, scope: Scope) -> Reason:
     for number in filter(str.isdigit, find_claims(text)):
         if (named := _read_fields(text, text.find(number), scope)) and number not in named:
             return because.NOT_CITED(claims=number)
-    for number, forms, at in _read_numbers(text):
-        counted = {str(len(step.action.targets)) for step in scope.steps} | {str(len(set(_CODE.findall(text))))}
-        if forms & counted:
-            continue
-        around = matter_words(text[max(0, at - 40) : at + 40]) - {number}
-        holders = [line for line in lines if _holds(line, forms)]
+    counted = {str(len(step.action.targets)) for step in scope.steps} | {str(len(set(_CODE.findall(text))))}
+    for found in (*_SMALL.finditer(text), *_SMALL_ZH.finditer(text)):
+        number, at = found[0].strip("$"), found.start()
         named = _read_fields(text, at, scope)
-        if (named and not forms & named) or not holders or not any(_speaks_of(line, around) for line in holders):
+        around = matter_words(text[max(0, at - 40) : at + 40]) - {number}
+        is_held = any(_holds(line, number) and _speaks_of(line, around) for line in lines)
+        if number not in counted and (not is_held or (named and number not in named)):
             return because.NOT_CITED(claims=number)
+    for found in _ORDINAL.finditer(text):
+        # Few is written in many ways: wrong is only what has another number in the messages.
+        others = set(re.findall(rf"([两二三四五六七八九十\d]){found[2]}", "\n".join(scope.texts)))
+        if others and found[1] not in others and str(_DIGITS[found[1]]) not in others:
+            return because.NOT_CITED(claims=found[0])
     return NO_REASON
 
 
-def _holds(line: str, forms: frozenset[str]) -> bool:
-    return any(
-        re.search(rf"(?<![A-Za-z0-9_.]){re.escape(form)}(?![A-Za-z0-9_]|\.\d)" if form.isascii() else form, line, re.I)
-        for form in forms
-    )
+def _holds(line: str, number: str) -> bool:
+    return re.search(rf"(?<![A-Za-z0-9_.]){re.escape(number)}(?:\.0)?(?![A-Za-z0-9_]|\.\d)", line) is not None
 
 
 def _speaks_of(line: str, words: frozenset[str]) -> bool:
@@ -204,75 +195,62 @@ def _read_fields(text: str, at: int, scope: Scope) -> set[str]:
 
 
 def _check_owners(text: str, scope: Scope) -> Reason:
-    """A value belongs to the name before it, of all names of that shape, wherever both are in one piece of text."""
+    """A value belongs to what its clause names, not to something else that has a value of the same kind."""
     plain = join_thousands(text)
-    ids = set(_ID.findall(plain))
-    people = {name for name in _PERSONAL.findall(plain[1:]) if name.lower() not in ("the",)} | set(
-        _PERSONAL.findall(plain)[:1]
-    )
-    codes = re.findall(r"\b[A-Z]{3,6}\b", plain)
-    numbers = [one.strip("$#~%+-") for one in find_claims(plain) if not re.search(r"[A-Za-z/]", one)] + [
-        one[0] for one in _read_numbers(plain)
-    ]
-    for value in dict.fromkeys(
-        (*numbers, *codes, *(one for one in find_claims(plain) if one not in ids and one.endswith("Error")))
-    ):
-        for shape, own in ((_ID, ids - {value}), (_PERSONAL, people if value[:1].isdigit() else set())):
-            fault = _find_owner(value, shape, own, scope.texts)
-            if fault:
-                return because.OTHER_OWNER(value=value, owner=fault)
-    return _check_subject(plain, numbers, scope) or _check_pairs(plain, scope)
+    for clause in filter(None, _CLAUSE.split(plain)):
+        for number in dict.fromkeys(_NUMBER.findall(clause)):
+            if owner := _find_owner(number, clause, plain, scope):
+                return because.OTHER_OWNER(value=number, owner=owner)
+    return _check_subject(plain, scope)
 
 
-def _check_subject(text: str, numbers: Sequence[str], scope: Scope) -> Reason:
-    """What a Chinese sentence gives a number of is named in the message with the number, or in the one before."""
+def _find_owner(number: str, clause: str, text: str, scope: Scope) -> str:
+    """Return whose a value is if it is not that of what a sentence names; empty if it is, or if nothing says so."""
+    own = [value.owner for value in scope.values if _bare(value.text) == number]
+    if not own:
+        return ""
+    found = ((_bare(value.text), value.owner) for value in (*scope.values, *scope.rivals))
+    owners = [(figure, owner) for figure, owner in found if figure != number and _NUMBER.fullmatch(figure)]
+    # Its thing: of the things that have values, the sentence names another one of that kind.
+    heads = {owner.rpartition("›")[0].strip() for owner in own} - {""}
+    if heads and not any(_names(text, head) for head in heads):
+        kinds = {head.partition(" ")[0] for head in heads if head.isascii()}
+        rivals = {owner.rpartition("›")[0].strip() for _, owner in owners} - heads - {""}
+        if any(_names(text, one) for one in rivals if not one.isascii() or one.partition(" ")[0] in kinds):
+            return next(iter(heads))
+    # Its field: another field has more of the words around it.
+    words = _list_pieces(clause) if "-" not in number else frozenset()
+    best = max(len(words & _list_pieces(owner)) for owner in own)
+    others = [owner for figure, owner in owners if figure not in _NUMBER.findall(clause)]
+    return own[0] if any(len(words & _list_pieces(owner)) > best for owner in others) else ""
+
+
+def _names(text: str, head: str) -> bool:
+    """Return whether a text has the name at the end of an owner, or most of a Chinese one."""
+    if head.isascii():
+        return head.rpartition(" ")[2] in text
+    return any(head[at : at + 4] in text for at in range(max(1, len(head) - 3)))
+
+
+def _list_pieces(text: str) -> frozenset[str]:
+    """Return the words of a text and of the names in it."""
+    return _words(" ".join(_PIECE.findall(text))) | (_words(text) if not text.isascii() else frozenset())
+
+
+def _bare(text: str) -> str:
+    return join_thousands(text).strip("$¥€£元分%")
+
+
+def _check_subject(text: str, scope: Scope) -> Reason:
+    """What a Chinese sentence gives a number of is named in the message with the number, or in the ones before."""
     found = _rule("subject").match(text)
+    numbers = _NUMBER.findall(text[found.end() :]) if found else []
     if found is None or not numbers:
         return NO_REASON
-    pairs = {found[1][at : at + 2] for at in range(len(found[1]) - 1)}
-    around = [text for own, text in scope.windows if numbers[-1] in join_thousands(own) and not own.isascii()]
-    is_named = any(pair in text for text in around for pair in pairs)
-    return because.NOT_CITED(claims=f"{found[1]} {numbers[-1]}") if around and not is_named else NO_REASON
-
-
-def _find_owner(value: str, shape: re.Pattern[str], own: set[str], texts: Sequence[str]) -> str:
-    """Return whose a value is if it is never that of ``own``; empty if it may be, or if nothing says so."""
-    other, styles = "", {name.isupper() for name in own}
-    for piece in map(join_thousands, texts) if own else ():
-        # Codes such as flight numbers are written out wherever they are meant; other names may be meant by "it".
-        if not any(name in piece for name in own) and (shape is not _ID or styles != {True}):
-            continue
-        for number, found in enumerate(re.finditer(re.escape(value), piece)):
-            if number >= OCCURRENCES_MAX:
-                return ""
-            if value[:1].isdigit() and not is_whole_number(piece, *found.span()):
-                continue
-            names = (name[0] for name in shape.finditer(piece, max(0, found.start() - 400), found.start()))
-            before = [name for name in names if name.isupper() in styles]
-            after = piece[found.end() : found.end() + 60].split("\n")[0]
-            if not before or before[-1] in own or any(name in after for name in own):
-                return ""
-            other = before[-1]
-    return other
-
-
-def _check_pairs(text: str, scope: Scope) -> Reason:
-    """Of two numbers of a sentence, each with a subject of its own, neither has the other's."""
-    parts = [part for part in re.split(r"\b(?:and|while|but)\b|，|、", text) if re.search(r"\d", part)]
-    if len(parts) != 2:
-        return NO_REASON
-    figures = [re.findall(r"\d+(?:\.\d+)?", part)[-1] for part in parts]
-    nouns = [matter_words(re.split(r"(?<!\S)\S*?\d", part)[0]) - _list_generic() for part in parts]
-    own, others = nouns[0] - nouns[1], nouns[1] - nouns[0]
-    for piece in scope.texts:
-        lower = join_thousands(piece).lower().replace("_", " ")
-        for found in re.finditer(rf"(?<!\d){re.escape(figures[0])}(?!\d)", lower):
-            before = lower[max(0, found.start() - 120) : found.start()]
-            mine, theirs = (max((before.rfind(word) for word in words), default=-1) for words in (own, others))
-            if mine >= theirs or theirs < 0:
-                break
-            return because.OTHER_OWNER(value=figures[0], owner=" ".join(sorted(others)))
-    return NO_REASON
+    name, number = found[1] or found[2], max(numbers, key=len)
+    around = [window for own, window in scope.windows if number in join_thousands(own) and not own.isascii()]
+    is_named = any(name[at : at + 2] in window for window in around for at in range(len(name) - 1))
+    return because.NOT_CITED(claims=f"{name} {number}") if around and not is_named else NO_REASON
 
 
 # What happened: outcomes of calls, deeds.
@@ -293,15 +271,18 @@ def _narrow(text: str, steps: Sequence[Deed]) -> list[Deed]:
 
 def _check_outcome(text: str, scope: Scope) -> Reason:
     sign = _read_sign(text)
+    steps = _narrow(text, [step for step in scope.steps if step.outcome is not None])
+    is_empty = bool(steps) and not any(step.result.strip(" []{}\n") for step in steps)
+    if is_empty and _rule("finds").search(text) and not _rule("denies").search(text):
+        return because.RUN_SAYS(says=_show(text), source="[]")
     if not sign:
         return NO_REASON
-    steps = _narrow(text, [step for step in scope.steps if step.outcome is not None])
     said = (*scope.person, *scope.assistant)
     if sign > 0 and any(_rule("complains").search(one) for one in scope.person) and scope is not scope.ground.scope():
         return because.OTHER_SENSE(source=_show(next(one for one in scope.person if _rule("complains").search(one))))
     signs = [step.sign for step in steps]
     if not steps:
-        words = matter_words(text) - _list_generic()
+        words = _words(text)
         return (
             NO_REASON
             if not scope.ground.steps or share(words, said) >= OBJECT_SHARE
@@ -334,7 +315,8 @@ def _tell(step: Deed) -> str:
 
 def _find_deed(text: str) -> frozenset[str]:
     for pattern, verbs in _list_deeds():
-        if (found := pattern.search(text)) and not _rule("modal").search(text[: found.start()]):
+        before = text[: found.start()] if (found := pattern.search(text)) else ""
+        if found and not _rule("modal").search(before) and not _rule("denies").search(_CLAUSE.split(before)[-1] or ""):
             return verbs
     return frozenset()
 
@@ -343,13 +325,15 @@ def _check_deed(text: str, scope: Scope) -> Reason:
     verbs = _find_deed(text)
     if not verbs:
         return NO_REASON
-    words = matter_words(text) - _list_generic()
+    words = _words(text)
     if _rule("people").match(text):
         return NO_REASON if share(words, scope.person) >= DEED_SHARE else because.NO_CALL(says=_show(text))
     if not scope.ground.steps:
         said = (*scope.person, *scope.assistant)
         deed = next(found[0] for pattern, _ in _list_deeds() if (found := pattern.search(text)))
         return NO_REASON if any(deed.rstrip("了") in one for one in said) else because.NO_CALL(says=_show(text))
+    if any(_find_deed(one) == verbs and share(words, (one,)) >= STATED_SHARE for one in scope.assistant):
+        return NO_REASON
     own = [step for step in scope.recent if _does(step, verbs)]
     done = [step for step in own or scope.ground.steps if _does(step, verbs) and _concerns(step, text, words, scope)]
     if not done:
@@ -397,7 +381,8 @@ def _check_order(text: str, scope: Scope) -> Reason:
 
 def _list_words(text: str) -> frozenset[str]:
     """Return the words of a wish that say what is wished."""
-    words = matter_words(_rule("people").sub(" ", text)) - _list_generic()
+    named = _rule("people").sub(" ", text)
+    words = _words(named if text.isascii() else _rule("says").sub(" ", named))
     return frozenset(word for word in words if not _rule("says").fullmatch(word))
 
 
@@ -406,39 +391,48 @@ def _check_wish(text: str, scope: Scope) -> Reason:
     words = _list_words(text)
     if not scope.has_person:
         return because.NOBODYS_WISH()
-    said = (*scope.person, *(scope.assistant if scope.approves and not _rule("proposes").search(text) else ()))
+    # A choice has the words of the one who proposed it.
+    chosen = scope.said if _rule("chooses").search(text) else scope.assistant if scope.approves else ()
+    said = (*scope.person, *(() if _rule("proposes").search(text) else chosen))
     if share(words, said) < WISH_SHARE:
         return because.NOBODYS_WISH()
-    clauses = [clause for one in scope.person for clause in _CLAUSE.split(one) if clause and clause.strip()]
-    best = max(clauses, key=lambda clause: share(words, (clause,)), default="")
-    mine = _read_sense(text)
-    close = [clause for clause in clauses if share(words, (clause,)) >= SPEAKER_SHARE]
-    turned = bool(close) and all(_read_sense(clause) != mine for clause in close)
-    if mine == "wants":
-        firm = [word for word in words if any(word in matter_words(one) for one in clauses)]
-        turned = turned or any(_read_sense(_all_with(word, clauses)) == "denies" for word in firm)
-    return because.OTHER_SENSE(source=_show(best)) if turned else NO_REASON
+    return _compare_sense(text, scope.person)
 
 
-def _all_with(word: str, clauses: Sequence[str]) -> str:
-    """Return a clause with a word: one that does not deny, if there is one."""
-    own = [clause for clause in clauses if word in matter_words(clause)]
-    return next((clause for clause in own if _read_sense(clause) != "denies"), own[0])
+def _compare_sense(text: str, said: Sequence[str]) -> Reason:
+    """Compare the sense of a sentence with that of the clauses that have its words: denied, permitted, or neither."""
+    known: dict[str, set[str]] = {}
+    for clause, sense in _read_clauses(said):
+        for word in matter_words(clause):
+            known.setdefault(word, {"says"} if sense == "permits" else set()).add(sense)
+    own = [(word, sense) for clause, sense in _read_clauses([text]) for word in _words(clause)]
+    turned = [word for word, sense in own if word in known and sense not in known[word]]
+    if not turned or len(turned) * 2 <= len(own):
+        return NO_REASON
+    return because.OTHER_SENSE(source=_show(max(said, key=lambda one: share(frozenset(turned), (one,)))))
 
 
-def _read_sense(text: str) -> str:
-    plain = _rule("relative").sub(" ", text)
-    return "permits" if _rule("permits").search(plain) else "denies" if _rule("denies").search(plain) else "wants"
+def _read_clauses(said: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield clauses with their sense; a question counts only with its answer, if that is a no."""
+    for one, answer in zip(said, (*said[1:], ""), strict=False):
+        is_question = bool(_rule("asks").search(one))
+        if is_question and not _rule("no").match(answer):
+            continue
+        for clause in _CLAUSE.split(one):
+            plain = _rule("relative").sub(" ", clause or "")
+            permits, denies = _rule("permits").search(plain), _rule("denies").search(plain)
+            yield plain, "permits" if permits else "denies" if denies or is_question else "says"
 
 
 def _check_speaker(text: str, scope: Scope) -> Reason:
-    is_assistants = _rule("assistant").search(text[:30]) is not None
-    if is_assistants == (_rule("people").search(text[:30]) is not None):
+    opening = text[:30] if text.isascii() else text[:8]
+    is_assistants = _rule("assistant").search(opening) is not None
+    if is_assistants == (_rule("people").search(opening) is not None):
         return NO_REASON
-    words = matter_words(_rule("assistant").sub("", _rule("people").sub("", text))) - _list_generic()
+    words = _words(_rule("assistant").sub("", _rule("people").sub("", text)))
     sides = (scope.assistant, scope.person) if is_assistants else (scope.person, scope.assistant)
     own, other = (share(words, said) for said in sides)
-    if (scope.approves and not is_assistants) or re.search(r"accept|agree|接受|同意", text):
+    if not is_assistants and (scope.approves or _rule("chooses").search(text)):
         return NO_REASON  # It may have the words of the one who proposed it.
     if other >= SPEAKER_SHARE and own < other * 0.75:
         return because.OTHER_SPEAKER(source=_show(max(sides[1], key=lambda one: share(words, (one,)))))
@@ -446,25 +440,7 @@ def _check_speaker(text: str, scope: Scope) -> Reason:
 
 
 def _check_denial(text: str, scope: Scope) -> Reason:
-    """A denial is in the messages, too; and what a person asked and was denied is not so."""
-    said = (*scope.person, *scope.assistant)
-    words = matter_words(text) - _list_generic()
-    best = max(said, key=lambda one: share(words, (one,)), default="")
-    if best.rstrip().endswith(("?", "？", "吗", "呢")) and share(words, (best,)) >= SPEAKER_SHARE:
-        answer = next(iter(said[said.index(best) + 1 :]), "")
-        if re.match(r"\A\W*+(?:no\b|not\b|不是|没有|不)", answer, re.I) and not _rule("denies").search(text):
-            return because.OTHER_SENSE(source=_show(answer))
-    found = re.search(r"\b(?:no|not|never) (\w{4,})|[没不](?:有|是|在)([\u3400-\u9fff]{2})", text)
-    plain = "\n".join(scope.texts)
-    is_empty = any(not step.result.strip(" []{}\n") for step in scope.steps)
-    if (
-        found
-        and not _rule("denies").search(plain)
-        and not is_empty
-        and not re.search(r"\b(?:none|null|false)\b", plain, re.I)
-    ):
-        return because.OTHER_SENSE(source=_show(best or plain))
-    return NO_REASON
+    return _compare_sense(text, scope.said)
 
 
 def _check_cause(text: str, scope: Scope) -> Reason:
@@ -472,7 +448,7 @@ def _check_cause(text: str, scope: Scope) -> Reason:
     found = _rule("because").search(text)
     if found is None:
         return NO_REASON
-    words = matter_words(found[1] or found[2]) - _list_generic()
+    words = _words(found[1] or found[2])
     lower = scope.near.lower
     known = [word for word in words if word in lower]
     return (

@@ -16,7 +16,7 @@ from functools import cached_property
 from refold.conversation.author import Author, read_said
 from refold.conversation.message import Message
 from refold.patterns import lazy_regex
-from refold.reading.events import Action, CallOutcome, FileChange, ReadEvent, Statement, Utterance
+from refold.reading.events import Action, CallOutcome, FileChange, ReadEvent, Statement, Utterance, Value
 from refold.reading.read import read_all
 from refold.reading.same import matter_words
 
@@ -133,7 +133,13 @@ class Wording:
 
     def _look_up(self, claim: str) -> bool:
         if _NUMBER.fullmatch(claim):
-            return any(_finds(text, claim.strip("$#~%+-"), is_whole_number) for text in self._forms)
+            number = claim.strip("$#~%+-")
+            # 113.5623 for 113.56230000000001 is a rounded number; 12.34 is not 12.345.
+            longer = rf"(?<![\d.]){re.escape(number)}\d{{4}}" if "." in number else ""
+            return any(
+                _finds(text, number, is_whole_number) or bool(longer and re.search(longer, text))
+                for text in self._forms
+            )
         if any(_finds(text, claim, _is_whole_word) for text in self._forms):
             return True
         # GitHub for github is a spelling, not an invention; names from code must match letter for letter.
@@ -191,6 +197,8 @@ class Deed:
 class Scope:
     """What one line rests on. ``near`` has the words of all its messages and of those shortly before.
 
+    ``said`` has the sentences of its messages and of those shortly before that say what is the case, in order.
+    ``values`` are those of its messages that have an owner, ``rivals`` those of the messages before.
     ``windows`` has each of its messages, alone and together with the three before it.
     """
 
@@ -203,6 +211,9 @@ class Scope:
     near: Wording
     texts: tuple[str, ...]
     has_person: bool
+    said: tuple[str, ...]
+    values: tuple[Value, ...]
+    rivals: tuple[Value, ...]
     windows: tuple[tuple[str, str], ...]
 
 
@@ -247,6 +258,9 @@ class Ground:
         before = {at - back for at in cited for back in range(1, BEFORE + 1)}
         near = own | paired | before if cited else own
         events = [event for at in sorted(own) for event in self._events[at]]
+        owned = (event for at in sorted(own | paired) for event in self._events.get(at, ()))
+        around = (event for at in sorted(before) for event in self._events.get(at, ()))
+        talk = (event for at in sorted(own | before) for event in self._events.get(at, ()))
         said = [event for event in events if isinstance(event, Utterance)]
         return Scope(
             self,
@@ -258,6 +272,9 @@ class Ground:
             near=Wording(text for at in sorted(near) for text in self._texts.get(at, ())) if cited else self.whole,
             texts=tuple(text for at in sorted(own | paired) for text in self._texts.get(at, ())),
             windows=tuple((self._join(at, at), self._join(at - 3, at)) for at in sorted(cited)),
+            said=tuple(event.text for event in talk if isinstance(event, (Utterance, Statement)) and _asserts(event)),
+            values=tuple(event for event in owned if isinstance(event, Value) and event.owner),
+            rivals=tuple(event for event in around if isinstance(event, Value) and event.owner),
             has_person=bool(said) or (not cited and bool(self._asked)),
         )
 
@@ -281,6 +298,11 @@ class Ground:
                     step = waiting[event.call_id].pop(0)
                     yield replace(step, outcome=event, result=result, text=f"{step.text}\n{result}")
         yield from (step for steps in waiting.values() for step in steps)
+
+
+def _asserts(event: Utterance | Statement) -> bool:
+    """Return whether a sentence says what is the case, or asks whether it is."""
+    return event.kind not in ("request", "approval", "intent", "guess") or event.text.rstrip().endswith(("?", "？"))
 
 
 def share_words(words: frozenset[str], texts: Iterable[str]) -> float:
