@@ -73,6 +73,15 @@ def test_code_comes_back_as_it_was_written(workspace: Workspace) -> None:
     assert 'say("moin")\n' in workspace.find("s", "moin", 1)[0]
 
 
+def test_a_long_call_is_cut_at_the_lines_of_its_code(workspace: Workspace) -> None:
+    lines = [f"if tide(hour={at}) == 'flood':  # pier {at} of the north quay" for at in range(80)]
+    workspace.add("s", [call(1, "write", path="tides/table.py", content="\n".join(lines)), result(1, "written")])
+    (found,) = workspace.recall.recall("s", "pier 55", 1)
+    assert not found.is_whole
+    assert found.text.splitlines()[0] in lines
+    assert lines[55] in found.text
+
+
 def test_a_question_comes_with_its_answer_and_counts_once(workspace: Workspace) -> None:
     workspace.say("s", "Which berth did the harbour master give us?", "Berth 14, on the south quay.", *FILLER[:10])
     found = workspace.recall.recall("s", "berth of the harbour master", 3)

@@ -41,7 +41,7 @@ LINES_MAX = {
     "manager": 5_922,
     "readers": 1_189,
     "reading": 5_383,
-    "recall": 3_309,
+    "recall": 3_306,
     "refold": 2_387,
     "replay": 1_896,
     "server": 7_640,

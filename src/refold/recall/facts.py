@@ -247,12 +247,10 @@ def collect_facts(
 ) -> list[KnownFact]:
     """Return the facts of a session, or of all of them, in the order they were last said."""
     if row is None:
-        stored = ledger.read_facts(None)
         by_session: dict[str, list[tuple[Fact, float]]] = {}
-        for one in stored:
+        for one in ledger.read_facts(None):
             by_session.setdefault(one.session_id, []).append((one.fact, one.created_at))
-        groups = [(name, resolve_facts(said, name)) for name, said in by_session.items()]
-        known = [fact for _, facts in groups for fact in facts]
+        known = [fact for name, said in by_session.items() for fact in resolve_facts(said, name)]
     else:
         said = [(one.fact, one.created_at) for one in ledger.read_facts(row.id)]
         ids = ledger.read_path(row.id).ids[-MESSAGES_MAX:]

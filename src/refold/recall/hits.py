@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import apsw
 
-from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.ledger import Ledger
 from refold.recall import index_file
 from refold.recall.index import NUMBER, QUESTION, RecallIndex, split_original
@@ -173,7 +173,8 @@ def read_pending(
     if not messages:
         return pending
     if len(messages) > PENDING_MAX:
-        messages = _read_newest(ledger, row, messages[0].seq, hidden)
+        newest = (one for one in ledger.read_messages(row.id, hidden[-PENDING_MAX:]) if one.seq >= messages[0].seq)
+        messages = sorted(newest, key=lambda one: one.seq)
     form = format_of(row)
     sieve = WordSieve(words)
     place = mark.passages if mark else 0
@@ -193,11 +194,6 @@ def read_pending(
                 pending.places.setdefault(word, []).append(place)
             place += 1
     return pending
-
-
-def _read_newest(ledger: Ledger, row: SessionRow, from_seq: int, hidden: Sequence[str]) -> list[StoredMessage]:
-    newest = ledger.read_messages(row.id, hidden[-PENDING_MAX:])
-    return sorted((one for one in newest if one.seq >= from_seq), key=lambda one: one.seq)
 
 
 SPARE = 3

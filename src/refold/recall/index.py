@@ -247,7 +247,7 @@ def split_original(original: Original) -> Iterator[Piece]:
     asks = is_question(original.text)
     day = name_day(original.created_at)
     beside = (*find_words(original.name), *day) if original.name else day
-    for passage in split_passages(original.text, units=find_units(original)):
+    for passage in split_passages(original.lay_out(), units=find_units(original)):
         text = original.read(passage.start, passage.stop)
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
         yield Piece(passage.start, passage.stop, measure_weight(text), flags, text, beside)

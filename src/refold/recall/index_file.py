@@ -19,8 +19,8 @@ from refold.ledger.codec import encode_text
 from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_damaged, transaction
 
 APPLICATION_ID = 0x7266_6C69  # "rfli"
-# One number for the layout and for what counts as a word: when either changes, what is stored no longer fits.
-LAYOUT = 4
+# One number for the layout, the cuts and what counts as a word: when one changes, what is stored no longer fits.
+LAYOUT = 5
 # Words in one query; FTS5 limits the depth of an expression.
 _TERMS_MAX = 100
 

@@ -10,7 +10,6 @@ the part, that of a fold every message it replaces. The answer to an unknown han
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,6 +95,16 @@ class Original:
                 pieces += [self.text[last:low], write_out(self.text[low:high])]
                 last = high
         return "".join((*pieces, self.text[last:stop]))
+
+    def lay_out(self) -> str:
+        """Return the text with the line breaks that JSON escapes as line breaks, each character at its place."""
+        pieces = (
+            _ESCAPE.sub(lambda found: " \n" if found[1] == "n" else found[0], self.text[at:end])
+            if is_escaped(part)
+            else self.text[at:end]
+            for part, at, end in self.list_spans()
+        )
+        return "\n".join(pieces) if self._parts else self.text
 
     @property
     def handle(self) -> str:
@@ -193,7 +202,8 @@ def find_units(original: Original) -> list[slice]:
             for sentence in split_sentences(original.text, at, end):
                 stop = original.text.find(sentence.block, sentence.stop, end) if sentence.block else -1
                 if stop >= 0:
-                    found.append(slice(sentence.start, stop + len(sentence.block)))
+                    after = _LINE.match(original.text, stop + len(sentence.block))
+                    found.append(slice(sentence.start, after.end() if after else stop + len(sentence.block)))
     return found
 
 
@@ -237,24 +247,18 @@ def _measure_room(text: str, start: int, weight_max: int) -> int:
 def _find_stop(text: str, start: int, room: int) -> int:
     """Return where a passage that begins at ``start`` ends: the best border at about ``room`` characters."""
     low, high = start + room // 3, start + room
-    if last := _find_last(_LINE, text, low, high) or max(find_ends(text, low, high), default=None):
-        return last
+    for found in ((one.end() for one in _LINE.finditer(text, low, high)), find_ends(text, low, high)):
+        if last := max(found, default=None):
+            return last
     later = _LINE.search(text, high - 1, high + room // 2)
     ends = (later.end() if later else None, next(find_ends(text, high - 1, high + room // 2), None))
     if nearest := min((end for end in ends if end), default=None):
         return nearest
     for pattern in (_CLAUSE, _JOINT):
-        if last := _find_last(pattern, text, low, high):
+        if last := max((one.end() for one in pattern.finditer(text, low, high)), default=None):
             return last
     later = _CLAUSE.search(text, high, high + room // 2)
     return later.end() if later else skip_word(text, high, min(len(text), start + 2 * room))
-
-
-def _find_last(pattern: re.Pattern[str], text: str, low: int, high: int) -> int | None:
-    last = None
-    for match in pattern.finditer(text, low, high):
-        last = match.end()
-    return last
 
 
 def is_question(text: str) -> bool:

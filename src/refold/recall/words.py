@@ -1,10 +1,9 @@
 """Words as the index and queries use them. Pure and linear, the same for both sides.
 
 Chinese, Japanese, Korean and Thai become single characters and pairs, so that a word of two characters is found without
-a dictionary. Paths, versions, dates, error codes and identifiers are kept whole and in pieces. English is stemmed
-by the search engine. Days that a question names by their
-distance (yesterday, 上周五) become the words of their date. A word never holds a space, a quote or a control character:
-it can be passed to a search engine as it is.
+a dictionary. Paths, versions, dates, error codes and identifiers are kept whole and in pieces. English is stemmed by
+the search engine. Days that a question names by their distance (yesterday, 上周五) become the words of their date. A
+word never holds a space, a quote or a control character: it can be passed to a search engine as it is.
 """
 
 from __future__ import annotations
