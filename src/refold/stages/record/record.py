@@ -14,6 +14,7 @@ from typing import Literal
 from refold.conversation.message import Message, fold_handle, mark
 from refold.conversation.reason import Language
 from refold.conversation.view import Artifact, Fact, FoldRecord
+from refold.reading.events import CallOutcome, Utterance
 from refold.reading.state import State
 from refold.stages.record.frame import (
     INDEX_TITLES,
@@ -345,7 +346,7 @@ class _RecordWriter:
 
         The first line says how many are left out; a line that was cut ends with three dots.
         """
-        by_place = {one.at: one.message for one in self.span.read}
+        by_place = {one.at: one for one in self.span.read}
         stated = self.span.state.task.quote.position if task and self.span.state.task else -1
         orders = [rule.quote.position for rule in self.span.state.rules]
         orders += [said.quote.position for said in self.span.state.said if said.kind == "preference"]
@@ -353,12 +354,14 @@ class _RecordWriter:
         room -= self.count(f"{head.format(count=len(by_place))}\n")
         lines: dict[int, str] = {}
         for at in dict.fromkeys((stated, *orders, *reversed(by_place))):
-            if (message := by_place.get(at)) is None:
+            if (one := by_place.get(at)) is None:
                 continue
-            text = " ".join(part.text for part in message.parts if part.kind in ("text", "call", "result"))
+            text = " ".join(part.text for part in one.message.parts if part.kind in ("text", "call", "result"))
             text = " ".join(text.split())
             cut = "..." if len(text) > TRUNCATED_CHARS else ""
-            line = neutralise(f"[{message.role}]: {text[:TRUNCATED_CHARS]}{cut}")
+            # A tool's result may come in a user's message; its words are not the user's.
+            role = "tool" if any(isinstance(event, CallOutcome) for event in one.events) else one.message.role
+            line = neutralise(f"[{role}]: {text[:TRUNCATED_CHARS]}{cut}")
             room -= self.count(f"{line}\n")
             if room < 0:
                 break
@@ -410,8 +413,14 @@ def quote_task(span: ReadSpan, options: RecordOptions, room: int, count: Count) 
 def _find_key_points(span: ReadSpan, lines: Sequence[RecordLine]) -> tuple[str, ...]:
     """Return a few short lines that name what a span was about: the first ask, decisions, the last conclusion."""
     first = next((line.at for line in lines if line.who == "U"), None)
-    asked = [one.message.parts[0].text.strip().partition("\n")[0] for one in span.read if one.at == first]
+    asked = [_read_opening(one) for one in span.read if one.at == first]
     held = [belief.quote.text for belief in span.state.beliefs if belief.quote.position in span.positions][-3:]
     last = [line for line in lines if line.who == "A"][-1:]
     points = [*asked, *held, *(line.text for line in last)]
     return tuple(dict.fromkeys(point[:KEY_POINT_CHARS] for point in points if point))[:KEY_POINTS_MAX]
+
+
+def _read_opening(one: ReadMessage) -> str:
+    """Return the first line of a person's words; a tool's result may precede them in the same message."""
+    said = next((event for event in one.events if isinstance(event, Utterance)), None)
+    return one.message.parts[said.part].text[said.start :].partition("\n")[0].strip() if said else ""
