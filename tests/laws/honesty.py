@@ -27,6 +27,7 @@ from .engine import make_view
 _GAP = re.compile(r"^\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨[^⟩]+⟩$", re.M)
 _VALUES = re.compile(r"(?:; in it: |；其中：)(.*) ⟨m:[0-9a-f]{8}(?:\.\d+)?⟩\]$")
 _SAID = re.compile(r"^(?:- )?([UA])> (.*?)(?: ?⟨[^⟩]+⟩)*$")
+_STATUS = re.compile(r"^(?:exit code|退出码) (-?\d+)(?:: |$)")
 _OUTCOME = re.compile(r"^\$ (.*) → (.*?)(?: m:[0-9a-f]{6}(?:\.\d+)?)?$")
 
 
@@ -169,7 +170,8 @@ def _check_outcomes(lines: Sequence[str], sources: Sequence[str]) -> list[str]:
     whole = neutralise("\n".join(sources))
     plain = f"{whole}\n" + whole.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
     found = [match for line in lines if (match := _OUTCOME.match(line))]
-    pieces = [piece for match in found for piece in (match[1], *re.sub(r"^exit -?\d+:? ?", "", match[2]).split(": "))]
+    # The words before an exit status are ours, its number is the tool's.
+    pieces = [piece for match in found for piece in (match[1], *_STATUS.sub(r"\1: ", match[2]).split(": "))]
     return [f"not in the source: {piece[:120]}" for piece in pieces if not _holds(plain, re.sub(r" ×\d+$", "", piece))]
 
 

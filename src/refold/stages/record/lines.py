@@ -88,7 +88,8 @@ class SeenText:
 
     def __contains__(self, text: str) -> bool:
         # Most texts have a word that the view has not: looking that up is faster than searching the whole view.
-        return self._words.issuperset(text.split()[1:-1]) and text in self._flat
+        words = text.split()
+        return self._words.issuperset(words[1:-1]) and " ".join(words) in self._flat
 
     def has_words(self, text: str) -> bool:
         """Return whether a text is in view, or a long quotation from it in other words: ``The task says: "…"``."""

@@ -116,7 +116,8 @@ def _write_change(file: FileState, chars: int) -> str:
 
 
 def _write_check(check: CheckResult, zh: bool) -> RecordLine:
-    text = f"$ {cut_text(flatten(check.command), 120)} → {cut_text(flatten(check.quote.text), 160) or check.status}"
+    came = cut_text(flatten(check.quote.text, ": "), 160) or check.status
+    text = f"$ {cut_text(flatten(check.command), 120)} → {came}"
     if check.failing:
         shown = ", ".join(neutralise(name) for name in check.failing[:6])
         more = f" [+{len(check.failing) - 6}]" if len(check.failing) > 6 else ""
@@ -128,7 +129,7 @@ def _write_check(check: CheckResult, zh: bool) -> RecordLine:
 
 def _write_act(act: FinalAct, zh: bool) -> RecordLine:
     receipt = ", ".join(f"{name}: {value}" for name, value in act.receipt)
-    proof = flatten(receipt or (act.result.text if act.result else "") or _WORDS["unknown"][zh])
+    proof = flatten(receipt or (act.result.text if act.result else "") or _WORDS["unknown"][zh], ": ")
     rule = find_tool(act.tool)
     # A command says what it does; the arguments of another tool say nothing without its name.
     name = "" if rule is not None and rule.prints else f"{neutralise(act.tool)}: "
@@ -149,7 +150,8 @@ def _write_belief(belief: Belief) -> RecordLine:
 
 def _write_failed(failed: FailedTry) -> RecordLine:
     often = f" ×{failed.times}" if failed.times > 1 else ""
-    why = f" → {cut_text(flatten(failed.why), FAILED_CHARS, failed.quote.handle)}" if failed.why else ""
+    why = flatten(failed.why, ": ")
+    why = f" → {cut_text(why, FAILED_CHARS, failed.quote.handle)}" if why else ""
     return _state("failed", f"{cut_text(flatten(failed.quote.text), 140)}{often}{why}", failed.quote)
 
 

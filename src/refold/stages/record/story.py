@@ -191,9 +191,9 @@ def split_clauses(event: Statement | Utterance) -> list[Statement | Utterance]:
     ]
 
 
-def flatten(text: str) -> str:
-    """Return a text on one line, harmless to the frame."""
-    return neutralise(" ".join(text.split()))
+def flatten(text: str, glue: str = " ") -> str:
+    """Return a text on one line, harmless to the frame; within its own lines every space is kept."""
+    return neutralise(glue.join(line for part in text.splitlines() if (line := part.strip())))
 
 
 def quote_block(block: str, handle: str) -> str:
@@ -325,7 +325,7 @@ def write_outcome(outcome: CallOutcome, language: Language, chars: int = OUTCOME
     status = dict(outcome.fields).get("exit_code", "")
     pieces = [f"{_EXIT[language]} {status}"] if outcome.status == "failed" and status not in ("", "0") else []
     for text in (outcome.text, outcome.error):
-        brief = cut_text(flatten(text), chars)
+        brief = cut_text(flatten(text, ": "), chars)
         if brief and not any(brief in piece or piece in brief for piece in pieces):
             pieces.append(brief)
     return ": ".join(pieces)
