@@ -221,7 +221,7 @@ def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(
 ):
     write_user_file(empty_home, settings)
     monkeypatch.setenv("REFOLD_OPENAI_KEY", key)
-    make_application(str(tmp_path), has_page=False).manager.close()
+    make_application(str(tmp_path)).manager.close()
     said = capsys.readouterr().err
     assert ("the gateway may ask no model" in said) is is_said
     assert len(said.splitlines()) == is_said
