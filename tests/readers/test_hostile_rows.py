@@ -12,6 +12,7 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.readers.file import find_conversations, read_value
 from refold.readers.session import find_title
+from tests.readers.test_client_histories import PI, QWEN
 from tests.readers.test_other_kinds import ASKED, FOUND, MEND, langfuse_call
 from tests.replay.files import agent_messages, claude_rows, codex_rows
 
@@ -35,6 +36,8 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments"
 KINDS: dict[str, list[Any]] = {
     "claude": [row for row in claude_rows() if isinstance(row, dict)],
     "codex": [row for row in codex_rows() if isinstance(row, dict)],
+    "pi": PI,
+    "qwen": QWEN,
     "sharegpt": [
         {
             "id": "s",

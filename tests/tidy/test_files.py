@@ -106,6 +106,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("integrations", "the proxy's three wires", 9),
     ("integrations", "every option as a type; the extra that is missing", 161),
     ("manager", "one family for each format", 10),
+    ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
 )
 MANY_ARGUMENTS_MAX = 22
 # The size of an adapter: the lines of its module without imports, docstrings, comments and blank lines.

@@ -245,7 +245,7 @@ def _show_one(counted: ConversationTokens, title: str) -> None:
 def replay(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Request logs, exports, Claude Code and Codex sessions, or folders."),
+        typer.Argument(metavar="FILE...", help="Request logs, exports, histories of agents, or folders."),
     ],
     presets: Annotated[
         str,

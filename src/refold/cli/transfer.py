@@ -77,8 +77,8 @@ def run_import(
 ) -> None:
     """Import conversations into this workspace, one session each.
 
-    Reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, session files of Claude Code
-    and Codex, ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
+    Reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, histories of six agents,
+    ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
     """
     from refold.readers.file import list_files
 

@@ -9,13 +9,25 @@ provider would accept them. The system prompt and the tools are not in the file,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from refold.readers.session import Broken, FileRow, Session, read_time, read_type, settle_times
+from refold.readers.chat import count_used, join_texts
+from refold.readers.session import (
+    Broken,
+    Compaction,
+    FileRow,
+    RecordedUsage,
+    Session,
+    read_time,
+    read_type,
+    settle_times,
+)
 
 KIND = "claude-code"
 _ROLES = ("user", "assistant")
+_USED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 # The model's name in an answer that the client wrote itself: an error, a limit that was reached.
 _SYNTHETIC = "<synthetic>"
 
@@ -36,6 +48,8 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
     for row in rows:
         value, uuid = row.value, row.value.get("uuid")
         key = names.find_key(value)
+        if value.get("isCompactSummary") is True:
+            builders.setdefault(key, _Builder()).add_compaction(value.get("message"))
         # New versions add new kinds of bookkeeping: skip rows that are not messages.
         if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in left) or _is_unsent(value):
             continue
@@ -106,6 +120,13 @@ class _Builder:
         self._answer_id: object = None
         self._answer_at = -1
         self._model = ""
+        self._compactions: list[Compaction] = []
+        self._reported: dict[int, RecordedUsage] = {}
+
+    def add_compaction(self, message: object) -> None:
+        """Note that the client replaced everything so far by a summary of its own."""
+        content = message.get("content") if isinstance(message, dict) else None
+        self._compactions.append(Compaction(len(self._messages), join_texts(content)))
 
     def add(self, row: dict[str, Any]) -> str:
         """Add one row; return what is wrong with it, if anything."""
@@ -121,6 +142,9 @@ class _Builder:
         if isinstance(model, str) and model and not model.startswith("<"):
             self._model = model
         self._join(role, blocks, message.get("id"), read_time(row.get("timestamp")))
+        used = count_used(message.get("usage"), _USED)
+        if role == "assistant" and used is not None:
+            self._reported[self._answer_at] = used
         return ""
 
     def _join(self, role: str, blocks: list[dict[str, Any]], message_id: object, time: float | None) -> None:
@@ -141,16 +165,24 @@ class _Builder:
     def finish(self, session_id: str) -> Session:
         """Return the session without unpaired calls and results."""
         kept: list[dict[str, Any]] = []
-        times: list[float | None] = []
+        places: list[int] = []
         for at, message in enumerate(self._messages):
             blocks = _keep_paired(self._messages, at)
-            if blocks:
+            if blocks and (kept or message["role"] == "user"):
                 kept.append({"role": message["role"], "content": blocks})
-                times.append(self._times[at])
-        while kept and kept[0]["role"] != "user":
-            kept.pop(0)
-            times.pop(0)
-        return Session(session_id, tuple(kept), "anthropic", times=settle_times(times), model=self._model, client=KIND)
+                places.append(at)
+        return Session(
+            session_id,
+            tuple(kept),
+            "anthropic",
+            times=settle_times([self._times[at] for at in places]),
+            model=self._model,
+            client=KIND,
+            compactions=tuple(one.moved(bisect_left(places, one.at)) for one in self._compactions),
+            reported=tuple(
+                self._reported[at].moved(number) for number, at in enumerate(places) if at in self._reported
+            ),
+        )
 
 
 def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:

@@ -8,15 +8,28 @@ Outputs without a call and calls without an output are left out: no provider acc
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from refold.readers.session import Broken, FileRow, Session, read_time, read_type, settle_times
+from refold.readers.chat import count_used
+from refold.readers.session import (
+    Broken,
+    Compaction,
+    FileRow,
+    RecordedUsage,
+    Session,
+    read_time,
+    read_type,
+    settle_times,
+)
 
 KIND = "codex"
 _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_context", "compacted"))
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
+_USED = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning", "web_search_call"}
 # Text that the program writes in the user's name does not start a turn.
 _INJECTED = ("<", "# AGENTS.md instructions")
@@ -49,6 +62,8 @@ class _Reading:
         self._model = ""
         self._items: list[dict[str, Any]] = []
         self._times: list[float | None] = []
+        self._compactions: list[Compaction] = []
+        self._reported: dict[int, RecordedUsage] = {}
 
     def add(self, value: dict[str, Any]) -> str:
         """Add one row; return what is wrong with it, if anything."""
@@ -64,6 +79,10 @@ class _Reading:
             self._system = text if isinstance(text, str) and text else None
         elif kind == "turn_context":
             self._model = str(payload.get("model") or self._model)
+        elif kind == "compacted":
+            self._compactions.append(Compaction(len(self._items), str(payload.get("message") or "")))
+        elif kind == "event_msg" and payload.get("type") == "token_count":
+            self._note_used(payload.get("info"))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             self._take_back(payload.get("num_turns"))
         return ""
@@ -78,11 +97,19 @@ class _Reading:
             self._times.append(time)
         return why
 
+    def _note_used(self, info: object) -> None:
+        """Note the usage of the newest answer; its input includes what was read from the cache."""
+        used = count_used(info.get("last_token_usage") if isinstance(info, dict) else None, _USED)
+        last = next((at for at in range(len(self._items) - 1, -1, -1) if _is_by_model(self._items[at])), None)
+        if used is not None and last is not None:
+            self._reported[last] = replace(used, input=max(0, used.input - used.cached))
+
     def _take_back(self, turns: object) -> None:
         starts = [at for at, item in enumerate(self._items) if _opens_turn(item)]
         if isinstance(turns, int) and turns > 0 and starts:
             start = starts[-turns] if turns <= len(starts) else starts[0]
             del self._items[start:], self._times[start:]
+            self._reported = {at: used for at, used in self._reported.items() if at < start}
 
     def finish(self, name: str) -> Session:
         """Return the session without unpaired calls and outputs."""
@@ -95,6 +122,10 @@ class _Reading:
             times=settle_times([self._times[at] for at in chosen]),
             model=self._model,
             client=KIND,
+            compactions=tuple(one.moved(bisect_left(chosen, one.at)) for one in self._compactions),
+            reported=tuple(
+                self._reported[at].moved(number) for number, at in enumerate(chosen) if at in self._reported
+            ),
         )
 
 

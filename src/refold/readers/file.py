@@ -19,17 +19,19 @@ from pathlib import Path
 from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
 from refold.formats.detect import make_format
-from refold.readers import claude_code, codex, request_log, sharegpt, traces
+from refold.readers import aider, claude_code, codex, opencode, pi, qwen, request_log, sharegpt, traces
 from refold.readers.session import Broken, FileRow, Session
 
 BYTES_MAX = 1_000_000_000
 FILES_MAX = 100_000
 _GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\0"
 _NAMES = re.compile(r"\.jsonl?(\.gz)?$")
-_READERS = (claude_code, codex, sharegpt, traces, request_log)
+# Rows of Qwen Code have the types of Claude Code's.
+_READERS = (qwen, claude_code, codex, pi, sharegpt, traces, request_log)
 KNOWN = (
-    "messages or request bodies of OpenAI and Anthropic, session files of Claude Code and Codex, ShareGPT, and exports "
-    "of LangSmith and Langfuse"
+    "messages or request bodies of OpenAI and Anthropic, histories of Claude Code, Codex, opencode, Qwen Code, pi and "
+    "aider, ShareGPT, and exports of LangSmith and Langfuse"
 )
 
 
@@ -67,6 +69,11 @@ def list_files(paths: Sequence[str]) -> list[str]:
 def read_file(path: str) -> FileReading:
     """Read every session of a file; raise FormatError if it holds none."""
     content = read_bytes(path)
+    if content.startswith(_SQLITE):
+        names = [name for name, _ in opencode.list_sessions(Path(path))]
+        return _place(path, [opencode.read_session(Path(path), name) for name in names], len(content), opencode.KIND)
+    if Path(path).name == aider.NAME:
+        return _place(path, aider.read_text(content.decode("utf-8", "replace"), path), len(content), aider.KIND)
     rows, broken = _read_rows(content)
     reading = _read_sessions(rows, Path(path).name)
     broken += reading.broken
@@ -75,10 +82,16 @@ def read_file(path: str) -> FileReading:
     if not reading.sessions:
         first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
         raise FormatError("{path} holds no session{first}", path=path, first=first)
+    return replace(_place(path, reading.sessions, len(content), reading.kind), broken=tuple(broken))
+
+
+def _place(path: str, found: Sequence[Session], size: int, kind: str) -> FileReading:
+    sessions = [session for session in found if session.messages]
+    if not sessions:
+        raise FormatError("{path} holds no session{first}", path=path, first="")
     # Replay speed is given in bytes: a session gets its share of the file.
-    share = len(content) // len(reading.sessions)
-    placed = tuple(replace(one, source=path, bytes=share) for one in reading.sessions)
-    return FileReading(path, placed, tuple(broken), reading.kind)
+    share = size // len(sessions)
+    return FileReading(path, tuple(replace(one, source=path, bytes=share) for one in sessions), (), kind)
 
 
 def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
@@ -93,7 +106,7 @@ def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
 
 def is_session_file(rows: Sequence[object]) -> bool:
     """Return whether rows come from the session file of an agent, which may end in the middle of a line."""
-    agents = (claude_code, codex)
+    agents = (qwen, claude_code, codex, pi)
     return any(reader.knows(row) for row in rows if isinstance(row, dict) for reader in agents)
 
 

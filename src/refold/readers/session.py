@@ -6,7 +6,7 @@ where the recording has them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,36 @@ class Probe:
     is_hard: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A summary that the client itself put in the place of the messages before ``at``."""
+
+    at: int
+    summary: str
+
+    def moved(self, at: int) -> Compaction:
+        return replace(self, at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUsage:
+    """The usage that the provider reported for the answer at ``at``: uncached, cached and written input, output."""
+
+    at: int
+    input: int
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """The whole input."""
+        return self.input + self.cached + self.written
+
+    def moved(self, at: int) -> RecordedUsage:
+        return replace(self, at=at)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """One recorded session. ``format`` names the wire format, ``client`` the agent whose file it is.
@@ -52,6 +82,8 @@ class Session:
     source: str = ""
     bytes: int = 0
     client: str = ""
+    compactions: tuple[Compaction, ...] = ()
+    reported: tuple[RecordedUsage, ...] = ()
 
     def idle_before(self, at: int, since: int) -> float:
         """Return the seconds between two messages; 0 if the recording has no times."""
