@@ -1,8 +1,8 @@
 """What a model's notes cost, as a share of the conversation's own bill, on recorded sessions.
 
 Each session is sent request by request through the manager to a scripted provider with a real prefix cache: it bills
-tokens by the bytes that it has seen before. The notes are of the requested size. ``cached`` asks on the conversation as
-it was sent, ``as text`` sends the span again as a prompt of its own, as every call did before. Prints Markdown.
+tokens by the bytes that it has seen before. A note has 500 tokens, about 15 lines. ``cached`` asks on the conversation
+as it was sent, ``as text`` sends the span again as a prompt of its own, as every call did before. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def answer(request: RecordedRequest) -> str:
     said = [str(one.get("content") or "") for one in request.messages if one.get("role") == "assistant"]
     said += re.findall(r"^\[\d+\] assistant: (.{20,300})", request.prompt, re.M)
     lines = [f"A> {text.strip().splitlines()[0][:160]}" for text in said if text.strip()]
-    return "## Findings and decisions\n" + "\n".join(lines * 20)[: NOTE_TOKENS * 4]
+    note = "## Findings and decisions\n" + "\n".join(lines * 20)
+    return note[: len(note) * NOTE_TOKENS // TokenCounter().count_text(note)]
 
 
 async def run(record: dict[str, Any], share: float) -> dict[str, float]:
@@ -88,12 +89,12 @@ def main() -> None:
         print("No recorded sessions at ../shared/data: not measured.")
         return
     print("| session | notes | conversation | as text | cached |\n|---|---|---|---|---|")
-    find = Summariser._find_request
+    find = Summariser._find_follow
     for name, at, share in SESSIONS:
         record = read_session(name, at)
-        Summariser._find_request = lambda *_: None  # type: ignore[method-assign]
+        Summariser._find_follow = lambda *_: None  # type: ignore[method-assign]
         plain = asyncio.run(run(record, share))
-        Summariser._find_request = find  # type: ignore[method-assign]
+        Summariser._find_follow = find  # type: ignore[method-assign]
         cached = asyncio.run(run(record, share))
         shares = " | ".join(f"{one['notes'] / one['conversation']:.0%}" for one in (plain, cached))
         print(f"| {record['id']} | {cached['calls']:.0f} | ${cached['conversation']:.4f} | {shares} |", flush=True)

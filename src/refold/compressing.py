@@ -74,17 +74,17 @@ def compress(
     """
     settings, intake = _choose_config(preset, config), _read_messages(messages, codec)
     beside = Beside(system, tools, _check_model(model), format).complete(intake)
-    system, given_tools, tools, raws, named = beside.system, tools, beside.tools, intake.raws or (), beside.model or ""
-    model = named or settings.model
-    form = detect(raws, system=system, tools=tools, name=beside.format)
+    raws, model = intake.raws or (), beside.model or settings.model
+    form = detect(raws, system=beside.system, tools=beside.tools, name=beside.format)
     summariser = None if answer or dry_run else _find_summariser(settings, llm, replace(beside, format=form.name))
     settings, answer = (summariser.settle(), summariser.answer_now) if summariser else (settings, answer)
     given, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
     opened = open_records(form, given, settings.fold.opening, _check_edits(edits))
     room = _choose_budget(budget, settings, model, counter, output_tokens=read_output_limit(intake.body))
     lens = _make_lens(form, counter, settings, is_observation)
-    fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
+    fixed = REPLY_TOKENS + counter.count_text(form.read_system(beside.system)) + counter.count_tools(beside.tools)
     view = apply(opened.messages, opened.edits, lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, given, opened))
+    _name_sent(summariser, beside, view)
     plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown, edits = view if dry_run else outcome.view, outcome.view.edits
@@ -93,14 +93,14 @@ def compress(
         summary=find_summary(shown.items),
         total_tokens=shown.tokens,
         original_tokens=fixed + sum(lens.plain(message).tokens for message in given),
-        system=system,
-        tools=tools,
+        system=beside.system,
+        tools=beside.tools,
         edits=edits,
         report=_write_report(view, outcome, room, counter, notes=_note_model(budget, settings, model, room)),
         originals=Originals(opened.messages, edits),
         trace=lambda: _trace(shown, opened, intake),
     )
-    return hand_over(prepared, intake, tools=given_tools)
+    return hand_over(prepared, intake, tools=tools)
 
 
 def _write_messages(form: Format, shown: View) -> list[Any]:
@@ -144,12 +144,17 @@ def _find_summariser(settings: CompressionConfig, llm: object, beside: Beside) -
         raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
     if llm is None and not settings.variables and not settings.compact_url:
         return None
-    from refold.llm.summariser import SentWith, Summariser
+    from refold.llm.summariser import Summariser
 
-    model, wire = beside.model or "", beside.format or ""
-    summariser = Summariser(settings, llm).join(called=model, wire=wire)
-    summariser.sent_with = SentWith(model, wire, beside.system, beside.tools)
-    return summariser
+    return Summariser(settings, llm).join(called=beside.model or "", wire=beside.format or "")
+
+
+def _name_sent(summariser: Summariser | None, beside: Beside, view: View) -> None:
+    if summariser is not None:
+        from refold.llm.summariser import SentWith
+
+        sent = SentWith(beside.model or "", view.lens.format.name, beside.system, beside.tools)
+        summariser.sent_with = replace(sent, items=view.items, fixed_tokens=view.fixed_tokens)
 
 
 def _find_secrets(texts: Iterable[str]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from tests.fold_llm.talk import working
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
 
-NAMES = {"openai": "gpt-5.1", "anthropic": "claude-haiku-5-5"}
+NAMES = {"openai": "gpt-5.1", "responses": "gpt-5.1", "anthropic": "claude-haiku-5-5"}
 SYSTEM = "You find faults in logs. " * 40
 NOTE = "## Where things are now\n- The logs were read. [2-9]"
 
@@ -31,6 +31,8 @@ def make_tools(wire: str) -> list[dict[str, Any]]:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     if wire == "anthropic":
         return [{"name": "read_file", "description": "Read a file.", "input_schema": schema}]
+    if wire == "responses":
+        return [{"type": "function", "name": "read_file", "description": "Read a file.", "parameters": schema}]
     return [{"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": schema}}]
 
 
@@ -41,6 +43,11 @@ def make_messages(wire: str, steps: int) -> list[Any]:
     written: list[Any] = [sent[0]]
     for call, result in zip(sent[1::2], sent[2::2], strict=True):
         (made,) = call["tool_calls"]
+        if wire == "responses":
+            used = {"type": "function_call", "call_id": made["id"], "name": "read_file", "arguments": '{"path": "x"}'}
+            output = {"type": "function_call_output", "call_id": made["id"], "output": result["content"]}
+            written += [{"role": "assistant", "content": call["content"]}, used, output]
+            continue
         use = {"type": "tool_use", "id": made["id"], "name": "read_file", "input": {"path": "x"}}
         written.append({"role": "assistant", "content": [{"type": "text", "text": call["content"]}, use]})
         block = {"type": "tool_result", "tool_use_id": made["id"], "content": result["content"]}
@@ -49,7 +56,7 @@ def make_messages(wire: str, steps: int) -> list[Any]:
 
 
 def make_model(wire: str, provider: ScriptedProvider, name: str = "") -> Any:
-    if wire == "openai":
+    if wire != "anthropic":
         return OpenAIModel(name or NAMES[wire], "key", provider.openai_url)
     return AnthropicModel(name or NAMES[wire], "key", provider.anthropic_url)
 
@@ -59,6 +66,7 @@ async def converse(wire: str, folder: Path, provider: ScriptedProvider, writer: 
     config = CompressionConfig(window=9_000, reserve=2_000, model=NAMES[wire], background=False)
     manager = ContextCompressionManager(config, folder, llm=writer)
     speaker = make_model(wire, provider)
+    speaker = speaker.on_wire("openai-responses") if wire == "responses" else speaker
     tools = make_tools(wire)
     for steps in range(2, 60, 2):
         prepared = await manager.prepare_context(
@@ -68,7 +76,7 @@ async def converse(wire: str, folder: Path, provider: ScriptedProvider, writer: 
     manager.close()
 
 
-@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+@pytest.mark.parametrize("wire", ["openai", "responses", "anthropic"])
 async def test_a_note_is_asked_for_on_the_conversation_that_the_model_has_cached(wire: str, tmp_path: Path) -> None:
     with ScriptedProvider(lambda request: NOTE if is_note(request) else "ok", caches=True) as provider:
         await converse(wire, tmp_path, provider, make_model(wire, provider))
@@ -76,15 +84,14 @@ async def test_a_note_is_asked_for_on_the_conversation_that_the_model_has_cached
         assert asked
         for at in asked:
             note, before = provider.requests[at], provider.requests[at - 1]
-            shared = len(before.messages)
-            assert note.messages[:shared] == before.messages, "the same messages, and more"
+            assert note.messages[:-1] == before.messages, "the same messages, and one more"
             assert note.json["tools"] == before.json["tools"]
-            assert note.json.get("system") == before.json.get("system")
+            assert all(note.json.get(name) == before.json.get(name) for name in ("system", "instructions"))
             usage = provider.usages[at]
             assert usage.cached >= usage.input * 0.6
         # On Anthropic's wire another choice of tools would make all messages new, so it is left as it was.
         choices = {str(provider.requests[at].json.get("tool_choice")) for at in asked}
-        assert choices == {"none" if wire == "openai" else "None"}
+        assert choices == {"None" if wire == "anthropic" else "none"}
 
 
 async def test_another_model_gets_the_span_as_text(tmp_path: Path) -> None:

@@ -259,8 +259,8 @@ class ResponseAnswer(StreamedAnswer):
     def add_whole(self, payload: Mapping[str, Any]) -> None:
         self._response = dict(payload)
         self._add_figures(payload)
-        if _object(payload.get("incomplete_details")).get("reason") == "max_output_tokens":
-            self._end("length")
+        is_cut = _object(payload.get("incomplete_details")).get("reason") == "max_output_tokens"
+        self._end("length" if is_cut else "completed" if payload.get("status") == "completed" else "")
         if isinstance(payload.get("output"), list) and payload.get("status") in ("completed", "incomplete"):
             self.response_id, self.output = str(payload.get("id") or ""), payload["output"]
 

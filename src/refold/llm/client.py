@@ -103,6 +103,10 @@ class ProviderClient(ABC, Generic[AnswerT]):
         reason = "tool_calls" if reply.calls and not reply.text else reply.finish_reason
         return Completion(reply.text, reason, reply.usage)
 
+    def on_wire(self, wire: str) -> ProviderClient[Any] | None:
+        """Return a client of the same model for another kind of messages; None if there is none."""
+        return self if wire == getattr(self, "wire", "") else None
+
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Yield deltas, then the complete reply. Connections stay open until ``aclose``."""
         library = await load_library(self.library)

@@ -8,12 +8,12 @@ import importlib.util
 import os
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError, ProviderError
-from refold.formats.streamed import ChatAnswer, Delta, ToolCall
+from refold.formats.streamed import ChatAnswer, Delta, ResponseAnswer, ToolCall, list_objects
 from refold.llm.client import OpenAIWriting, ProviderClient
 from refold.llm.port import ChatReply, ChatRequest, name_reason
 
@@ -42,6 +42,11 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
     def refuses_tools(self) -> bool:
         """True once the server has rejected tools."""
         return "tools" in self._rejected
+
+    def on_wire(self, wire: str) -> OpenAIModel | None:
+        if wire != "openai-responses":
+            return self if wire == self.wire else None
+        return ResponsesModel(self.name, self.key, self.url, self.timeout_s, self.window)
 
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
         system = [{"role": "system", "content": request.system}] if request.system else []
@@ -90,6 +95,35 @@ class OpenAIModel(OpenAIWriting, ProviderClient[ChatAnswer]):
             ]
         reason = "refusal" if refusal and not text else name_reason(answer.finish_reason)
         return ChatReply(message, text or refusal, calls, reason, answer.usage)
+
+
+class ResponsesModel(OpenAIModel):
+    """The same model on the Responses wire, where a conversation on that wire has its cache."""
+
+    resource: ClassVar[str] = "responses"
+
+    def _write_body(self, request: ChatRequest) -> dict[str, Any]:
+        chat = super()._write_body(replace(request, system="", messages=()))
+        taken = ("model", "stream", "tools", "tool_choice", "temperature")
+        body: dict[str, Any] = {"input": list(request.messages), "store": False}
+        body |= {name: value for name, value in chat.items() if name in taken}
+        if request.system:
+            body["instructions"] = request.system
+        return body | ({"max_output_tokens": request.output_tokens} if request.output_tokens else {})
+
+    def _make_answer(self) -> ResponseAnswer:  # type: ignore[override]
+        return ResponseAnswer()
+
+    def _check_whole(self, payload: Any) -> None:
+        if not isinstance(payload["output"], list):
+            raise TypeError("output is not a list of items")
+
+    def _write_reply(self, answer: ResponseAnswer) -> ChatReply:  # type: ignore[override]
+        parts = [part for item in list_objects(answer.output) for part in list_objects(item.get("content"))]
+        text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+        is_refused = any(part.get("type") == "refusal" for part in parts)
+        reason = "refusal" if is_refused else name_reason(answer.finish_reason)
+        return ChatReply(answer.message, text, tuple(answer.calls), reason, answer.usage)
 
 
 def _name_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.view import Item
 from refold.errors import Unavailable
+from refold.formats import place_messages
 from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
+from refold.llm.client import ProviderClient
 from refold.llm.errors import RetryLimits, attempt, classify
 from refold.llm.port import TEMPERATURE, ChatRequest, Completes, Completion, Model, NamedModel, call_model, takes_model
 from refold.llm.redact import redact_text
@@ -49,13 +52,21 @@ ANSWER_TOKENS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SentWith:
-    """The parts of a conversation's requests besides its messages, and whose cache they are in."""
+    """A conversation as its model has it in the cache: all items but the ``unsent`` ones, system prompt and tools."""
 
     model: str
     wire: str
     system: Any = ""
     tools: Any = None
     is_cold: bool = False
+    items: Sequence[Item] = ()
+    unsent: Collection[str] = ()
+    fixed_tokens: int = 0
+
+    def list_items(self, last: str) -> Sequence[Item]:
+        """Return the items that were sent; more if a note is about messages after them, up to the ``last`` one."""
+        ends = (at for at, item in enumerate(self.items, 1) if last in item.ids or item.ids[-1] not in self.unsent)
+        return self.items[: max(ends, default=0)]
 
 
 class Summariser:
@@ -129,35 +140,39 @@ class Summariser:
         if chosen.model is None:
             return Reply(error=chosen.note, finish_reason="error")
         redact = redact_text if self.is_masking else None
-        request = self._find_request(ask, chosen.model, redact or str)
-        if request is not None:
-            follow = partial(chosen.model.follow, request, ask.tokens_max)  # type: ignore[union-attr]
+        if (follow := self._find_follow(ask, chosen.model, redact or str)) is not None:
             reply = await _attempt_reply(follow, chosen.model, self._limits)
             if not reply.error:
                 return reply
         return await answer_async(ask, chosen.model, limits=self._limits, redact=redact)
 
-    def _find_request(self, ask: Ask, model: object, hide: Redact) -> ChatRequest | None:
-        """Return the request that asks on the cached conversation; None if a prompt of its own is cheaper or must be.
+    def _find_follow(self, ask: Ask, model: object, hide: Redact) -> Callable[[], Awaitable[Completion]] | None:
+        """Return the call that asks on the cached conversation; None if a prompt of its own is cheaper or must be.
 
         The messages are those that this model has seen, byte for byte; only what is asked about them is new.
         """
         sent = self.sent_with
-        name, wire = getattr(model, "name", ""), getattr(model, "wire", "")
-        if not ask.follow or sent is None or sent.is_cold or not hasattr(model, "follow"):
+        if not ask.follow or sent is None or not isinstance(model, ProviderClient):
             return None
-        if normalize_name(str(name)) != normalize_name(sent.model) or wire != sent.wire:
+        client = model.on_wire(sent.wire)
+        if client is None or normalize_name(model.name) != normalize_name(sent.model):
             return None
-        known = model_info(str(name))
+        items = sent.list_items(ask.last)
+        known, tokens = model_info(model.name), sent.fixed_tokens + sum(item.tokens for item in items)
         asked = int(len(ask.follow) * _TOKENS_PER_CHAR)
-        if ask.sent_tokens + asked + ask.tokens_max > known.window:
+        if not items or tokens + asked + ask.tokens_max > known.window:
             return None
         # In tokens at the full price of input; the prompt has the messages again, as new text.
-        if ask.sent_tokens * known.cache.read + asked >= len(ask.prompt) / _CHARS_PER_TOKEN:
+        if tokens * (1 if sent.is_cold else known.cache.read) + asked >= len(ask.prompt) / _CHARS_PER_TOKEN:
             return None
-        messages = [*ask.sent, {"role": "user", "content": hide(ask.follow)}]
-        tools = sent.tools if isinstance(sent.tools, list) else []
-        return ChatRequest(messages, sent.system or "", tools, calls_nothing=True)
+        messages = place_messages(sent.wire, [item.raw for item in items])
+        request = ChatRequest(
+            [*messages, {"role": "user", "content": hide(ask.follow)}],
+            sent.system or "",
+            sent.tools if isinstance(sent.tools, list) else [],
+            calls_nothing=True,
+        )
+        return partial(client.follow, request, ask.tokens_max)
 
     def answer_now(self, ask: Ask) -> Reply:
         """Return the reply like ``answer``, for callers that do not await."""

@@ -217,7 +217,8 @@ class Compression:
         said, limit = leave_out_recalled(view), WorkLimit()
         summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
         is_cold = wish.trigger.reason.holds(because.COLD)
-        summariser.sent_with = SentWith(session.row.model, session.row.wire, wish.system, wish.tools, is_cold)
+        cached = SentWith(session.row.model, session.row.wire, wish.system, wish.tools, is_cold, view.items)
+        summariser.sent_with = replace(cached, unsent=wish.unsent, fixed_tokens=view.fixed_tokens)
         stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
         if wish.offloads_only:
             stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))

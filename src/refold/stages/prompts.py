@@ -289,10 +289,13 @@ _CERTAIN = {
     "zh": "以下来自调用本身，确定无疑，记录不得与之矛盾：",
 }
 _NUMBERED = {
-    "en": "The note is about these messages, by number and first words. Call no tool now; answer with the note alone.",
-    "zh": "记录涉及以下消息（编号和开头几个字）。现在不要调用工具，只输出记录。",
+    "en": (
+        "The note is about these messages, by number and first words; a missing number is the result of the call "
+        "before it. Call no tool now; answer with the note alone."
+    ),
+    "zh": "记录涉及以下消息（编号和开头几个字；缺少的编号是前一个调用的结果）。现在不要调用工具，只输出记录。",
 }
-FACTS_CHARS_MAX, NAME_CHARS = 2_000, 40
+FACTS_CHARS_MAX, NAME_CHARS = 2_000, 32
 _WISHES = {"en": "The user asks in addition: ", "zh": "用户另外要求："}
 _REPAIR = {
     "en": (
@@ -367,9 +370,11 @@ def write_question(
 
 
 def name_messages(messages: Sequence[Message], numbers: Sequence[int]) -> str:
-    """Return one line for each message: its number, its role and its first words."""
+    """Return one line for each message that is more than a result: its number, its role and its first words."""
     lines = []
     for at, message in zip(numbers, messages, strict=True):
+        if all(part.kind == "result" for part in message.parts):
+            continue
         words = " ".join(" ".join(f"{part.name} {part.text[:NAME_CHARS]}" for part in message.parts).split())
         lines.append(f"[{at}] {message.role}: {words[:NAME_CHARS]}")
     return "\n".join(lines)

@@ -35,7 +35,7 @@ class Ask:
 
     Where something other than a prompt may write the summary, ``archived`` are the provider messages that it replaces,
     and ``kept`` those that stay in view after it. ``follow`` asks the same of a model that has the conversation in its
-    cache: ``sent`` are its messages as they are sent, ``sent_tokens`` counts them with system prompt and tools.
+    cache, up to the message with the id ``last``.
     """
 
     prompt: str
@@ -44,8 +44,7 @@ class Ask:
     archived: tuple[object, ...] = ()
     kept: tuple[object, ...] = ()
     follow: str = ""
-    sent: tuple[object, ...] = ()
-    sent_tokens: int = 0
+    last: str = ""
 
 
 @dataclass(frozen=True, slots=True)

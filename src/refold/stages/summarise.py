@@ -100,8 +100,7 @@ class SummaryRequest:
                 prompt = write_repair(question, say(reasons[-1], goal.language), goal.language)
             ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
             if question.follow and not reasons:
-                sent = tuple(item.raw for item in self.view.items)
-                ask = replace(ask, follow=question.follow, sent=sent, sent_tokens=self.view.tokens)
+                ask = replace(ask, follow=question.follow, last=source.messages[-1].id)
             reply = yield ask if reasons else replace(ask, archived=archived, kept=self.kept or ())
             if reply.declined:
                 return ModelWords(declined=True)
