@@ -26,6 +26,9 @@ TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "numpy")
 VERSIONS = ("oldest", "newest")
 HEAD = ("| framework | run | version | cases passed | declared unsupported | failed |", "|---|---|---|---|---|---|")
 ORACLE = ("tiktoken", "regex", "requests", "llama-index-core", "psycopg")
+# Frameworks require the newest certificates and packages of the proxy that nothing here uses, which a mirror may lack:
+# any version of these will do.
+ANY_VERSION = ("certifi", "litellm-proxy-extras", "litellm-enterprise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,10 @@ def build(name: str, packages: tuple[str, ...]) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([find_uv(), "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-    install = [find_uv(), "pip", "install", "-q", "--python", str(python)]
-    subprocess.run([*install, "-e", str(ROOT), *TOOLS, *packages], check=True)
+    install = [find_uv(), "pip", "install", "-q", "--upgrade", "--python", str(python)]
+    any_version = HOME / "any-version.txt"
+    any_version.write_text("\n".join(ANY_VERSION) + "\n")
+    subprocess.run([*install, "--override", str(any_version), "-e", str(ROOT), *TOOLS, *packages], check=True)
     subprocess.run([*install, "--no-deps", *ORACLE], check=True)
     return python
 

@@ -247,3 +247,128 @@ def test_any_name_may_have_children(provider: ScriptedProvider, tmp_path: Path, 
     assert len(sessions) == 3
     assert sorted(sessions.values()) == ["", name, name]
     client.refold.manager.close()
+
+
+def greet(request: RecordedRequest) -> ScriptedReply:
+    """Answer everybody alike unless they tell a secret."""
+    said = request.prompt[-60:]
+    return ScriptedReply(f"Noted: {said}" if "secret" in said else "Hello! How can I help you?")
+
+
+def recall_secrets(client: Any) -> list[set[str]]:
+    """Return for each session whose secrets its recall finds."""
+    found = []
+    for one in list_sessions(client):
+        text = " ".join(hit.text for hit in client.refold.named(one).recall("secret", 20))
+        found.append({word for word in "ABCDEFGH" if f"secret of {word}" in text})
+    return found
+
+
+def test_recall_of_people_who_begin_alike_at_the_same_time_finds_nobody_elses_words(tmp_path: Path) -> None:
+    with ScriptedProvider(greet) as provider:
+        client = wrap(provider, tmp_path)
+
+        def talk(name: str) -> None:
+            chat = Chat(client)
+            for text in ("Hi.", "Thanks.", f"The secret of {name}.", "Thanks.", f"Again, the secret of {name}."):
+                chat.say(text)
+
+        threads = [threading.Thread(target=talk, args=(name,)) for name in "ABCDEFGH"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(map(sorted, recall_secrets(client))) == [[name] for name in "ABCDEFGH"]
+        client.refold.manager.close()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["its session is newer", "its session is older"])
+def test_a_nameless_client_that_starts_again_takes_nobody_elses_session(is_first: bool, tmp_path: Path) -> None:
+    with ScriptedProvider(greet) as provider:
+        people = {name: Chat(wrap(provider, tmp_path)) for name in ("AB" if is_first else "BA")}
+        for chat in people.values():
+            chat.say("Hi.")
+        people["A"].client.refold.manager.close()
+        people["A"].client = wrap(provider, tmp_path)
+        for _ in range(2):
+            for name in "AB":
+                people[name].say(f"The secret of {name}.")
+        assert sorted(map(sorted, filter(None, recall_secrets(people["A"].client)))) == [["A"], ["B"]]
+        for chat in people.values():
+            chat.client.refold.manager.close()
+
+
+def test_an_edited_question_of_a_short_nameless_chat_may_be_another_persons(tmp_path: Path) -> None:
+    with ScriptedProvider(greet) as provider:
+        client = wrap(provider, tmp_path)
+        ann, bob = Chat(client), Chat(client)
+        ann.say("Hi.")
+        bob.history = list(ann.history)  # The first request of the second person went to another machine.
+        for _ in range(3):
+            ann.say("The secret of A.")
+            bob.say("The secret of B.")
+        assert sorted(map(sorted, recall_secrets(client))) == [["A"], ["B"]]
+        client.refold.manager.close()
+
+
+def test_answers_of_parallel_branches_are_not_stored_in_each_others_place(tmp_path: Path) -> None:
+    session, history = open_session(workspace=tmp_path, model="gpt-4o"), []
+    for n in range(6):
+        history += [{"role": "user", "content": f"Part {n}."}, {"role": "assistant", "content": f"Noted {n}."}]
+        session.find(history[:-1]).prepare(history[:-1])
+    found = {}
+    for name in ("left", "right"):
+        branch = [*history, {"role": "user", "content": f"To the {name}."}]
+        found[name] = session.find(branch)
+        found[name].prepare(branch)
+    for name in ("left", "right"):
+        found[name].commit({"role": "assistant", "content": f"You went {name}."})
+    stored = [str(one.messages()) for one in found.values()]
+    assert not any("You went left" in text and "To the right" in text for text in stored)
+    for name in ("left", "right"):
+        branch = [*history, {"role": "user", "content": f"To the {name}."}]
+        branch += [{"role": "assistant", "content": f"You went {name}."}, {"role": "user", "content": "And now?"}]
+        assert session.find(branch).prepare(branch).messages == branch
+    session.manager.close()
+
+
+def test_a_parallel_branch_of_a_named_session_is_a_child_of_it(tmp_path: Path) -> None:
+    is_open = threading.Event()
+
+    def answer(request: RecordedRequest) -> ScriptedReply:
+        if "left" in request.prompt:
+            is_open.wait(20)
+        return echo(request)
+
+    with ScriptedProvider(answer) as provider:
+        client = wrap(provider, tmp_path, session="s1")
+        trunk = Chat(client)
+        for n in range(6):
+            trunk.say(f"Part {n}.")
+        branches = {name: Chat(client) for name in ("left", "right")}
+        for chat in branches.values():
+            chat.history = list(trunk.history)
+        thread = threading.Thread(target=branches["left"].say, args=("Go left.",))
+        thread.start()
+        while len(provider.requests) < 7:
+            is_open.wait(0.01)
+        branches["right"].say("Go right.")
+        is_open.set()
+        thread.join()
+        for name, chat in branches.items():
+            chat.say("What next?")
+            assert [one for one in branches if f"Go {one}." in str(client.refold.messages())] == [name]
+        assert sorted(list_sessions(client).values()) == ["", "s1"]
+        assert "Go left." in str(client.refold.root.messages())
+        client.refold.manager.close()
+
+
+def test_a_history_without_messages_is_the_providers_to_refuse(provider: ScriptedProvider, tmp_path: Path) -> None:
+    client = wrap(provider, tmp_path)
+    for n in range(2):
+        with pytest.raises(openai.BadRequestError, match="at least one message"):
+            Chat(client).client.chat.completions.create(model="gpt-4o", messages=[])
+        Chat(client, f"You are {n}.").say(f"Hello from {n}.")
+    stored = [str(client.refold.named(one).messages()) for one in list_sessions(client)]
+    assert sorted(text.count("Hello from") for text in stored if text != "[]") == [2, 2]
+    client.refold.manager.close()

@@ -61,7 +61,7 @@ class RefoldCallback(Adapter, CustomLogger):
         """Store a streamed answer: LiteLLM logs it whole, some time after its end."""
         wire, found = self._calls.get(str(kwargs.get("litellm_call_id")), ("", None))
         if found is not None and wire == _CHAT and kwargs.get("stream") and response_obj.choices:
-            await found.commit_async(response_obj, is_late=True)
+            await found.commit_async(response_obj)
 
 
 def completion(*, refold: ManagedSession, **request: Any) -> Any:

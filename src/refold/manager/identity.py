@@ -32,8 +32,11 @@ CANDIDATES_MAX = 64
 REPLIES_KEPT = 50_000
 # A client that trimmed its history is recognised by its remaining answers: at least this share of them.
 REPLIES_SHARE = 0.6
+# Without a name, a shorter common beginning may be another person's: an edited question begins a new session then.
+EDITED_MIN = 8
 # A question that grows from request to request begins with the same characters: this many, and half of the shorter one.
 GROWN_CHARS_MIN = 200
+_NO_FIT = 0, 0
 _REPLIES = ("function_call", "reasoning", "custom_tool_call")
 
 
@@ -56,6 +59,11 @@ class _History:
     replies: Sequence[bool]
     about: str
 
+    @property
+    def answers(self) -> list[str]:
+        """The digests of the model's answers."""
+        return [digest for digest, is_reply in zip(self.digests, self.replies, strict=True) if is_reply]
+
 
 class Families:
     """Finds the session of each history. Safe to use from any thread."""
@@ -66,6 +74,7 @@ class Families:
         self._seen: OrderedDict[str, dict[str, _Seen]] = OrderedDict()  # By family, then by session.
         self._replies: OrderedDict[str, str] = OrderedDict()  # The session of each answer, for nameless histories.
         self._busy: Counter[str] = Counter()
+        self.turns: Counter[str] = Counter()  # How many requests each session has had.
         self._nameless: set[str] = set()
 
     @property
@@ -82,15 +91,15 @@ class Families:
         finally:
             self._busy[session_id] -= 1
 
-    def find(self, name: str, raws: Sequence[object], system: object = "", wire: str | None = None) -> str:
-        """Return the id of the session that a history belongs to: in the family of ``name``, or in any without one.
+    def find(self, name: str, raws: Sequence[object], system: object = "", wire: str | None = None) -> tuple[str, int]:
+        """Return the session that a history belongs to, in the family of ``name`` or in any, and the request's turn.
 
         ``wire`` is the format of the messages, if the caller names it.
         """
         lead = sum(1 for _ in takewhile(_is_system, raws))
         body = raws[lead:]
         if not body:
-            return name or f"c-{uuid.uuid4().hex}"
+            return name or f"c-{uuid.uuid4().hex}", 0
         asked = write_json([wire, system, list(raws[:lead])]).encode("utf-8", "surrogatepass")
         about, first = hashlib.blake2b(asked, digest_size=8).hexdigest(), digest_raw(body[0], lead)
         prefix = _name_family(name, first)
@@ -99,18 +108,19 @@ class Families:
             self._seen.move_to_end(prefix)
             while len(self._seen) > FAMILIES_MAX:
                 self._seen.popitem(last=False)
-            session_id, known = _follow(family, body, first, about), 0
-            if session_id:
-                known = family[session_id].count
-            else:
+            followed = _follow(family, body, first, about)
+            session_id, known = (followed[0], family[followed[0]].count) if len(followed) == 1 else ("", 0)
+            if not session_id:
                 digests = [digest_raw(raw, at) for at, raw in enumerate(body, lead)]
                 history = _History(body, digests, [_is_reply(raw) for raw in body], about)
-                session_id = self._look_up(name, prefix, history, wire) or self._begin(name, prefix, history)
+                found = self._look_up(name, prefix, history, wire, followed)
+                session_id = found or self._begin(name, prefix, history)
             family[session_id] = _Seen(len(body), first, digest_raw(body[-1], len(raws) - 1), about)
             if not name:
                 self._nameless.add(session_id)
                 self._note_replies(session_id, [raw for raw in body[known:] if _is_reply(raw)])
-            return session_id
+            self.turns[session_id] += 1
+            return session_id, self.turns[session_id]
 
     def _note_replies(self, session_id: str, raws: Sequence[object]) -> None:
         for raw in raws:
@@ -118,41 +128,42 @@ class Families:
         while len(self._replies) > REPLIES_KEPT:
             self._replies.popitem(last=False)
 
-    def _look_up(self, name: str, prefix: str, history: _History, wire: str | None) -> str:
-        """Return the stored session that a history continues; empty if there is none."""
+    def _look_up(self, name: str, prefix: str, history: _History, wire: str | None, followed: Collection[str]) -> str:
+        """Return the stored session that a history continues; empty if there is none.
+
+        ``followed`` are sessions whose last request here is the beginning of this one: any of them is as good.
+        """
         if not name and not any(history.replies):
             return ""  # Two people may begin with the same words.
-        ledger, best = self._keeper.ledger, (0, "")
+        ledger = self._keeper.ledger
         root = ledger.read_session(name) if name else None
         rows = [*ledger.list_sessions(limit=CANDIDATES_MAX, prefix=prefix), *([root] if root else [])]
         paths = {
-            row.id: _Path(row, _list_path(ledger.read_messages(row.id)))
-            for row in rows
-            if wire is None or row.wire in ("", wire)
+            row.id: _Path(row, ledger.read_messages(row.id)) for row in rows if wire is None or row.wire in ("", wire)
         }
-        for path in paths.values():
-            seen = self._seen[prefix].get(path.row.id)
-            common = count_common(path.digests, history.digests)
-            is_alike = seen is None or seen.about == history.about
-            if common >= best[0] and path.goes_on(
-                history, common, is_alike, is_named=bool(name), is_busy=self._busy[path.row.id] > 0
-            ):
-                best = common, path.row.id
-        if best[1]:
-            return best[1]
+        fits = {
+            one: path.rank(history, self._seen[prefix].get(one), is_named=bool(name), is_busy=self._busy[one] > 0)
+            for one, path in paths.items()
+            if not followed or one in followed
+        }
+        top = max(fits.values(), default=_NO_FIT)
+        best = sorted((one for one, fit in fits.items() if fit == top != _NO_FIT), key=self._busy.__getitem__)
+        if best:
+            # Of sessions of other processes that fit alike, one is another person's.
+            return best[0] if len(best) == 1 or name or followed else ""
         if not name:
             return self._find_nameless(history)
         if root is None or not root.messages:
             return name
         marks = {mark for raw in history.raws for mark in find_marks(write_json(raw))}
-        return next((one.row.id for one in paths.values() if self._has_rewritten(one, history, marks)), "")
+        free = {one: path for one, path in paths.items() if not self._busy[one]}
+        return next((one for one, path in free.items() if self._has_rewritten(path, history, marks)), "")
 
     def _find_nameless(self, history: _History) -> str:
         """Return the session whose answers or records a history has, although it begins otherwise."""
-        replies = [digest for digest, is_reply in zip(history.digests, history.replies, strict=True) if is_reply]
-        votes = Counter(self._replies[digest] for digest in replies if digest in self._replies)
+        votes = Counter(self._replies[digest] for digest in history.answers if digest in self._replies)
         for chosen, count in votes.most_common(1):
-            if count >= max(2, REPLIES_SHARE * len(replies)) and not self._busy[chosen]:
+            if count >= max(2, REPLIES_SHARE * len(history.answers)) and not self._busy[chosen]:
                 stored = self._keeper.ledger.read_messages(chosen)
                 newest = next((one.digest for one in reversed(stored) if one.role != "assistant"), "")
                 # Models give many people the same answers: the newest message of this session is there, too.
@@ -161,35 +172,31 @@ class Families:
 
     def _has_rewritten(self, path: _Path, history: _History, marks: Collection[str]) -> bool:
         """Return whether a client rewrote a session's history to this one: answers, records or its growing question."""
-        replies = [digest for digest, is_reply in zip(history.digests, history.replies, strict=True) if is_reply]
-        if replies:
-            found = len(path.answers.intersection(replies))
-            if found and found >= REPLIES_SHARE * len(replies):
-                return True
+        found = len(path.answers.intersection(history.answers))
+        if found and found >= REPLIES_SHARE * len(history.answers):
+            return True
         edits = self._keeper.ledger.read_edits(path.row.id, active_only=False) if marks else ()
         if any(one.edit.fold is not None and one.edit.fold.handle in marks for one in edits):
             return True
-        if replies or not path.messages:
+        if history.answers or not path.messages:
             return False
         before, now = (_read_text(raw) for raw in (load_json(path.messages[0].raw), history.raws[0]))
         return count_common(before, now) >= max(GROWN_CHARS_MIN, min(len(before), len(now)) / 2)
 
     def _begin(self, name: str, prefix: str, history: _History) -> str:
         """Return the id of a new session, which is stored with its parent."""
-        ledger = self._keeper.ledger
-        made = f"{prefix}{history.digests[0][:8] if name else uuid.uuid4().hex[:12]}"
-        taken = [row.id for row in ledger.list_sessions(limit=CANDIDATES_MAX, prefix=made)]
-        session_id = f"{made}-{uuid.uuid4().hex[:6]}" if taken else made
+        session_id, settings = f"{prefix}{uuid.uuid4().hex[:12]}", {FOUND: {"parent": name, "start": len(history.raws)}}
         self._keeper.make_row(session_id)
-        settings = {FOUND: {"parent": name, "start": len(history.raws)}}
-        ledger.update_session(session_id, {"settings": settings}, self._keeper.clock())
+        self._keeper.ledger.update_session(session_id, {"settings": settings}, self._keeper.clock())
         return session_id
 
 
 class _Path:
     """A stored session's path after its system messages."""
 
-    def __init__(self, row: SessionRow, messages: Sequence[StoredMessage]) -> None:
+    def __init__(self, row: SessionRow, stored: Sequence[StoredMessage]) -> None:
+        kept = [one for one in stored if not one.is_forgotten]
+        messages = kept[sum(1 for _ in takewhile(lambda one: one.role == "system", kept)) :]
         self.row, self.messages = row, messages
         self.digests = [message.digest for message in messages]
         found = row.settings.get(FOUND)
@@ -198,28 +205,25 @@ class _Path:
         self.answers = {one.digest for one in messages[self.start :] if one.role == "assistant"}
         self.asked = len(messages) - sum(1 for _ in takewhile(lambda one: one.role == "assistant", reversed(messages)))
 
-    def goes_on(self, history: _History, common: int, is_alike: bool, *, is_named: bool, is_busy: bool) -> bool:
-        """Return whether a history that shares its first ``common`` messages with the path continues it."""
-        if not common:
-            return False
+    def rank(self, history: _History, seen: _Seen | None, *, is_named: bool, is_busy: bool) -> tuple[int, int]:
+        """Return how well a history fits: 2 if it goes on, 1 if it was edited, 0 if neither; and what is in common."""
+        common, is_alike = count_common(self.digests, history.digests), seen is None or seen.about == history.about
+        if not common or (seen is not None and seen.last not in (*self.digests, history.digests[-1])):
+            return _NO_FIT  # Another request has taken the session and is not stored yet.
         is_dialog = any(history.replies[self.start : common])
         if common >= self.asked and len(history.raws) > self.asked:
-            return is_dialog or is_alike
+            return (2, common) if is_dialog or is_alike else _NO_FIT
         if is_busy:
-            return False
+            return _NO_FIT
         # The same question once more, or a step back.
-        is_again = common == len(history.raws) and is_named and is_alike
-        return is_again or (is_dialog and common * 2 >= self.asked)
+        is_again = common == len(history.raws) and (is_alike if is_named else is_dialog and common == self.asked)
+        is_edited = is_dialog and common * 2 >= self.asked and (is_named or common >= EDITED_MIN)
+        return (1, common) if is_again or is_edited else _NO_FIT
 
 
-def _list_path(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    kept = [one for one in messages if not one.is_forgotten]
-    return kept[sum(1 for _ in takewhile(lambda one: one.role == "system", kept)) :]
-
-
-def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about: str) -> str:
-    """Return the session whose last request is the beginning of this one; empty if none is, or several are."""
-    found = [
+def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about: str) -> list[str]:
+    """Return the sessions whose last request is the beginning of this one."""
+    return [
         name
         for name, seen in family.items()
         if seen.first == first
@@ -227,7 +231,6 @@ def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about:
         and (seen.count > 1 or seen.about == about)
         and digest_raw(body[seen.count - 1], 0) == seen.last
     ]
-    return found[0] if len(found) == 1 else ""
 
 
 def _name_family(name: str, first: str) -> str:

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Options = ParamSpec("Options")
 ReadAnswer = Callable[[Any], Any]
-# A late answer is searched for among this many of the newest messages.
-LATE_MAX = 50
-# The session that was used last in this thread or task: the manager's families, the name, and the id that was found.
-_CURRENT: ContextVar[tuple[object, str, str] | None] = ContextVar("refold_session", default=None)
+# The session that was used last in this thread or task: the manager's families, the name, the id that was found and
+# the turn of its request.
+_CURRENT: ContextVar[tuple[object, str, str, int] | None] = ContextVar("refold_session", default=None)
 
 
 def _in_thread(
@@ -76,11 +75,13 @@ class ManagedSession:
         defaults: Mapping[str, Any],
         *,
         is_found: bool = False,
+        turn: int = 0,
     ) -> None:
         self.manager = manager
         self._defaults = defaults  # Model, window, reserve, format and codec of a request that has none.
         self._find_name = session_id if callable(session_id) else lambda: session_id
         self._is_found = is_found  # The name is the id: a history of this session was looked up already.
+        self._turn = turn  # Of the request that was looked up; 0 for none.
 
     def __repr__(self) -> str:
         return f"ManagedSession({self._find_name()!r})"
@@ -88,12 +89,16 @@ class ManagedSession:
     @property
     def id(self) -> str:
         """The session's id now: that of the last history in this thread or task, else the name."""
-        name, current = self._find_name(), _CURRENT.get()
-        if current is not None and current[:2] == (self.manager.families, name) and not self._is_found:
-            return current[2]
-        if not (found := name or self.manager.families.only):
+        if not (found := self._read_current()[0] or self._find_name() or self.manager.families.only):
             raise ConfigError("name the session: pass session=…, or run the agent with one of the framework's")
         return found
+
+    def _read_current(self) -> tuple[str, int]:
+        """Return the id that the last history in this thread or task has, and its turn; empty and 0 without one."""
+        current = _CURRENT.get()
+        if self._is_found or current is None or current[:2] != (self.manager.families, self._find_name()):
+            return "", self._turn
+        return current[2:]
 
     @property
     def root(self) -> ManagedSession:
@@ -112,22 +117,22 @@ class ManagedSession:
         """The same as ``find``, for callers with an event loop."""
         return self._adopt(await asyncio.to_thread(self._look_up, messages, system))[0]
 
-    def _look_up(self, messages: Any, system: Any, codec: Any = None) -> tuple[str, Any]:
-        """Return the id of a history's session, empty for this one, and its messages as they were read."""
+    def _look_up(self, messages: Any, system: Any, codec: Any = None) -> tuple[tuple[str, int], Any]:
+        """Return the id of a history's session, empty for this one, its turn, and its messages as they were read."""
         if messages is None or self._is_found:
-            return "", messages
+            return ("", 0), messages
         intake, name = read_intake(messages, codec or self._defaults["codec"]), self._find_name()
         asked = read_system(system or intake.system)
         wire = self._defaults["format"]
         return self.manager.families.find(name, intake.raws or (), asked, wire), intake
 
-    def _adopt(self, found: tuple[str, Any]) -> tuple[ManagedSession, Any]:
+    def _adopt(self, found: tuple[tuple[str, int], Any]) -> tuple[ManagedSession, Any]:
         """Make a session that was looked up the current one."""
-        session_id, intake = found
+        (session_id, turn), intake = found
         if not session_id:
             return self, intake
-        _CURRENT.set((self.manager.families, self._find_name(), session_id))
-        return ManagedSession(self.manager, session_id, self._defaults, is_found=True), intake
+        _CURRENT.set((self.manager.families, self._find_name(), session_id, turn))
+        return ManagedSession(self.manager, session_id, self._defaults, is_found=True, turn=turn), intake
 
     def prepare(
         self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
@@ -267,21 +272,20 @@ class ManagedSession:
 
     append_async = _in_thread(append)
 
-    def commit(
-        self, reply: Any, usage: object = None, *, finish_reason: str | None = None, is_late: bool = False
-    ) -> None:
+    def commit(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
         """Store the model's answer and what the provider reported about the request.
 
         ``reply`` is a message, a list of them, a whole response of a provider's SDK, or a ``ModelReply``; the last two
-        also bring usage and finish reason. The next request may resend the answer: it is stored once. ``is_late``: that
-        request may have come already.
+        also bring usage and finish reason. The next request may resend the answer: it is stored once. If the session
+        has had another request meanwhile, the answer is not stored: the next request of its own branch has it.
         """
         whole = read_reply(reply)
         usage, reason = usage if usage is not None else whole.usage, finish_reason or whole.finish_reason
         if usage is not None and not read_usage(usage)["input_tokens"]:
             usage = None  # Some frameworks have figures for every answer, and zeros where nothing was reported.
         codec = None if whole.is_response else self._defaults["codec"]
-        if whole.messages and not (is_late and self._has_stored(whole.messages[0])):
+        is_newest = self._read_current()[1] in (0, self.manager.families.turns[self.id])
+        if whole.messages and is_newest:
             self.manager.append(self.id, whole.messages, format=self._defaults["format"], codec=codec)
         if usage is not None or reason is not None:
             self.manager.observe_usage(self.id, usage if usage is not None else 0, finish_reason=reason)
@@ -405,15 +409,6 @@ class ManagedSession:
         return self.manager.state(self.id)
 
     state_async = _in_thread(state)
-
-    def _has_stored(self, reply: Mapping[str, Any]) -> bool:
-        """Return whether an answer of chat completions is among the newest messages."""
-
-        def read(message: Any) -> Any:
-            known = message if isinstance(message, Mapping) and message.get("role") == "assistant" else {}
-            return known.get("content") or "", [call.get("id") for call in known.get("tool_calls") or ()]
-
-        return any(read(message) == read(reply) for message in self.messages()[-LATE_MAX:])
 
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call completed by the session's defaults and by the learned window."""
