@@ -69,6 +69,40 @@ def test_a_pinned_message_stays_as_it_is(tmp_path: Path) -> None:
     assert history[2] not in manager.prepare_context_sync("s1", history).messages
 
 
+def test_pinning_a_folded_message_brings_it_back_into_view_and_keeps_it_there(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(COUNTED, tmp_path)
+    history = [{"role": "user", "content": "Run the checks."}, *steps(14)]
+    before = manager.prepare_context_sync("s1", history)
+    gone = next(at for at, one in enumerate(history) if one["role"] == "tool" and one not in before.messages)
+    digest = manager.ledger.read_path("s1").digests[gone]
+    manager.pin("s1", f"m:{digest[:8]}")
+    after = manager.prepare_context_sync("s1", history)
+    assert history[gone] in after.messages
+    assert history[gone - 1] in after.messages, "a result comes with its call"
+    assert [one for one in after.messages if one not in history] == [
+        one for one in before.messages if one not in history
+    ], "the record stays as it was"
+    assert manager.status("s1").compression_count == 1, "to pin is no compression"
+    history += steps(14, start=14)
+    assert history[gone] in manager.prepare_context_sync("s1", history).messages
+    assert not manager.verify("s1")
+    while manager.status("s1").compression_count and any(item.is_fold for item in manager.read_view("s1")):
+        manager.undo("s1")
+    assert [item.raw for item in manager.read_view("s1")] == history, "undo restores the view without the folds"
+
+
+def test_pinning_all_that_a_fold_hides_leaves_no_fold(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(COUNTED, tmp_path)
+    history = chat(12)
+    before = manager.prepare_context_sync("s1", history)
+    path = manager.ledger.read_path("s1")
+    for one, digest in zip(history, path.digests, strict=True):
+        if one not in before.messages:
+            manager.pin("s1", f"m:{digest[:8]}")
+    assert [item.raw for item in manager.read_view("s1")] == history
+    assert not manager.verify("s1")
+
+
 def make_leak(tmp_path: Path, config: CompressionConfig) -> tuple[ContextCompressionManager, str]:
     """A session in which a tool result shows a key, which is then folded, offloaded and written to a page."""
     manager = ContextCompressionManager(config, tmp_path)

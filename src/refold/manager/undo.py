@@ -7,13 +7,14 @@ files, memory pages and summaries lose the words, and the messages keep their sh
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON
+from refold.conversation.turn import find_units
 from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
@@ -149,9 +150,9 @@ def _remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> l
 
 
 def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str, ...]:
-    """Pin or unpin the messages on the path that a handle names."""
+    """Pin or unpin the messages on the path that a handle names; a pinned message leaves the fold that hides it."""
     row = keeper.need_row(session_id)
-    with keeper.held(session_id) as session:
+    with keeper.held(session_id) as session, leased(keeper, session_id):
         keeper.open(session)
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
@@ -162,7 +163,46 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         pinned = session.state.pinned | named if on else session.state.pinned - named
         kept = [one for one in session.ids if one in pinned]
         keeper.update_settings(session, pinned=kept or None)
+        if on and not named.isdisjoint(one for item in session.items if item.is_fold for one in item.edits[0].covers):
+            _bring_back(keeper, session, named)
         return tuple(kept)
+
+
+def _bring_back(keeper: Keeper, session: OpenSession, named: Collection[str]) -> None:
+    """Show messages again that folds hide, each with the calls and results it belongs to."""
+    view = session.make_view(keeper.ledger)
+    units = ([one.id for one in view.messages[unit.start : unit.stop]] for unit in find_units(view.messages))
+    wanted = {one for ids in units if not named.isdisjoint(ids) for one in ids}
+    whole: list[str] = []
+    smaller: list[Edit] = []
+    for item in view.items:
+        back = [one for one in item.messages if one.id in wanted]
+        if not item.is_fold or not back:
+            continue
+        fold, covers = item.edits[0], tuple(one for one in item.ids if one not in wanted)
+        if not covers:
+            whole += _trace_back(session, fold.id)
+            continue
+        tokens = sum(view.lens.plain(one).tokens for one in back)
+        counts = {"tokens_before": fold.tokens_after - tokens, "tokens_covered": max(0, fold.tokens_covered - tokens)}
+        smaller.append(replace(fold, covers=covers, level=fold.level + 1, made_from=(fold.id,), id="", **counts))
+    now, ledger = keeper.clock(), keeper.ledger
+    event = Event("pinned", now, {"messages": sorted(wanted), "edits": whole})
+    if smaller:
+        version = session.path_version
+        ledger.append(session.id, (), (), version=version, now=now, arrival=tuple(smaller), events=(event,))
+    if whole:
+        ledger.switch_edits(session.id, whole, on=False, now=now, event=event)
+    session.drop()
+
+
+def _trace_back(session: OpenSession, edit_id: str) -> list[str]:
+    """Return the ids of an edit and of all that it was made from."""
+    made_from = {edit.id: edit.made_from for edit in session.edits}
+    found = [edit_id]
+    for one in found:
+        found += [source for source in made_from.get(one, ()) if source not in found]
+    return found
 
 
 def read_view(keeper: Keeper, session_id: str) -> list[Item]:

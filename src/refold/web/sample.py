@@ -63,14 +63,24 @@ class SampleQuestion:
 
 QUESTIONS = (
     SampleQuestion(
-        "Which fix did we commit for QL-2217, and on which branch?",
-        "74a1c5b74",
-        "Commit **74a1c5b74** on `fix/ql-2217-calendar-nights`: *billing: count nights on the calendar*.",
-    ),
-    SampleQuestion(
         "Which port does the dev database listen on?",
         "5493",
         "Port **5493**: the settings say `postgresql://quayline@127.0.0.1:5493/quayline_dev`.",
+    ),
+    SampleQuestion(
+        "Who is the author of commit 77c0d38ae?",
+        "i.brandao@example.com",
+        "I. Brandao (**i.brandao@example.com**), on 2 September 2025.",
+    ),
+    SampleQuestion(
+        "Which error code does the API answer for a stay over the harbour's limit?",
+        "E4107",
+        "**E4107**: `StayTooLong` in `quayline/billing/nights.py`.",
+    ),
+    SampleQuestion(
+        "Which fix did we commit for QL-2217, and on which branch?",
+        "74a1c5b74",
+        "Commit **74a1c5b74** on `fix/ql-2217-calendar-nights`: *billing: count nights on the calendar*.",
     ),
     SampleQuestion(
         "What was the time zone of tenant tnt_x8c6ju again?",
@@ -165,6 +175,12 @@ class SamplePlayer:
             self.ledger.update_session(NAME, {"settings": {PLAYED: stop}}, self.now)
             return step
 
+    def find_question(self, number: int) -> SampleQuestion | None:
+        """Return the first question, from this number on, whose value is out of view; None if all are in view."""
+        view = " ".join(str(item.raw) for item in self.manager.read_view(NAME))
+        asked = (QUESTIONS[(number + at) % len(QUESTIONS)] for at in range(len(QUESTIONS)))
+        return next((one for one in asked if one.value not in view), None)
+
     def ask(self, asked: SampleQuestion) -> bool:
         """Ask a question and answer it; return True if recall added the value to the request.
 
@@ -203,17 +219,13 @@ class SamplePlayer:
 
     def _send(self, answer: Any) -> SampleStep:
         """Prepare the request that ``answer`` answers."""
-        before = self._count()
         prepared = self._prepare()
         self._report(prepared, answer)
-        after = self._count()
-        self.share = after / (WINDOW_TOKENS - RESERVE_TOKENS)
-        return SampleStep(before, after) if is_changed(prepared) else SampleStep()
-
-    def _count(self) -> int:
-        """Return the tokens in view as the gauge shows them, without the sample's tools."""
-        status = self.manager.status(NAME)
-        return status.tokens - status.tools_tokens
+        self.share = prepared.total_tokens / (WINDOW_TOKENS - RESERVE_TOKENS)
+        report = prepared.report
+        if report is None or not is_changed(prepared):
+            return SampleStep()
+        return SampleStep(report.tokens_before, report.tokens_after)
 
 
 def is_sample(row: SessionRow) -> bool:
@@ -301,12 +313,17 @@ class SampleBar:
                 break
             if step.folded_from:
                 notify(say("session.sample_folded", before=step.folded_from, after=step.folded_to))
+                break
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self) -> None:
-        asked = QUESTIONS[self.asked % len(QUESTIONS)]
-        self.asked += 1
-        is_added = await self.source.run(lambda access: SamplePlayer(access.manager).ask(asked))
+        player = await self.source.run(lambda access: SamplePlayer(access.manager))
+        asked = await self.source.run(lambda _: player.find_question(self.asked))
+        if asked is None:
+            notify(say("session.sample_all_in_view"))
+            return
+        self.asked = QUESTIONS.index(asked) + 1
+        is_added = await self.source.run(lambda _: player.ask(asked))
         await self.on_step()
         self.follow()
         notify(say("session.sample_recalled" if is_added else "session.sample_looked_up", value=asked.value))
