@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import ContextCompressionManager
+from refold import CompressionConfig, ContextCompressionManager
 from refold.cli.compact import compact
 from refold.cli.measure import count
 from refold.cli.sessions import sessions
@@ -41,8 +41,36 @@ def test_a_folder_is_imported_whole_and_other_files_are_named(folder: Path, caps
         titles = {row.id: row.settings.get("title") for row in manager.ledger.list_sessions()}
     assert set(titles) == {"s-1", "s-1/a7", "r-7", "request"}
     assert titles["r-7"] == "List the files of lib_9001"
-    with pytest.raises(FormatError, match="nothing was imported"):
-        run_import([str(folder)], None, ".", as_json=False)
+    run_import([str(folder)], None, ".", as_json=False)
+    assert "4 sessions from 3 files" in capsys.readouterr().out, "what has not changed is no error"
+
+
+def test_a_replayed_import_has_the_folds_and_the_bill_that_the_page_shows_and_goes_on_where_it_ended(
+    folder: Path, project_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = json.loads((project_root / "examples" / "sessions" / "coding_agent.json").read_text("utf-8"))
+    Path("refold.yaml").write_text("window: 16000\nreserve: 2000\n")
+    file = folder / "agent.json"
+    for count in (90, 120, 120):
+        file.write_text(json.dumps({**example, "messages": example["messages"][:count]}))
+        run_import([str(file)], None, ".", as_json=False, replay=True)
+        assert "--replay" not in capsys.readouterr().out
+        with ContextCompressionManager(CompressionConfig(window=16_000, reserve=2_000), ".") as manager:
+            assert manager.status("agent").messages == count
+            assert manager.status("agent").compression_count >= 1
+            requests = manager.figures("agent").bill.requests
+            assert requests == sum(one["role"] == "assistant" for one in example["messages"][:count])
+            assert not manager.verify("agent")
+    changed = [*example["messages"][:80], {"role": "user", "content": "Something else now."}]
+    file.write_text(json.dumps({**example, "messages": changed}))
+    run_import([str(file)], None, ".", as_json=False, replay=True)
+    with ContextCompressionManager(CompressionConfig(), ".") as manager:
+        assert manager.status("agent").messages == 81, "another recording of that name is played anew"
+        manager.append("mine", [{"role": "user", "content": "My own words."}])
+    with pytest.raises(FormatError, match="another conversation"):
+        run_import([str(file)], "mine", ".", as_json=False, replay=True)
+    run_import([str(file)], "plain", ".", as_json=False)
+    assert "--replay plays them request by request" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_claude_code_file_is_messages_never_opaque_rows(folder: Path) -> None:
@@ -140,7 +168,7 @@ def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pyt
     run_import([str(write_rows(folder / "log.jsonl", rows))], None, ".", as_json=False)
     told = capsys.readouterr()
     assert "imported 's2': 1 message" in told.out
-    assert "session 's0' already exists" in told.err
+    assert "3 sessions from 1 file" in told.out
 
 
 def test_imported_sessions_are_listed_by_their_agent_and_first_words(
@@ -185,6 +213,8 @@ def test_the_complete_file_of_a_session_that_was_imported_from_a_truncated_copy_
     with ContextCompressionManager(workspace_path=".") as manager:
         assert manager.ledger.read_session("s-9").messages == 4
         assert not manager.verify()
+    run_import([str(folder / "s-9.jsonl")], None, ".", as_json=False)
+    (folder / "s-9.jsonl").write_text(text.replace("Please read", "Please write"), encoding="utf-8")
     with pytest.raises(FormatError, match="session 's-9' already exists"):
         run_import([str(folder / "s-9.jsonl")], None, ".", as_json=False)
 

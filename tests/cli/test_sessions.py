@@ -70,6 +70,8 @@ def test_any_conversation_can_be_imported_and_is_called_after_its_file(shell: Sh
     shell.write("会话.json", json.dumps(agent(3)))
     assert "imported '会话': 7 messages" in shell.refold("import", "会话.json").text
     assert json.loads(shell.refold("show", "-s", "会话", "--json").text) == agent(3)
+    assert shell.refold("import", "会话.json").code == 0, "the same file again changes nothing"
+    shell.write("会话.json", json.dumps(agent(3)[::-1]))
     again = shell.refold("import", "会话.json")
     assert (again.code, "give another name with --as" in again.err) == (4, True)
     rows = "\n".join(json.dumps(row) for row in agent(3)).encode()

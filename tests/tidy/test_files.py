@@ -48,7 +48,7 @@ LINES_MAX = {
     "stages": 6_452,
     "testing": 2_133,
     "tokens": 1_022,
-    "web": 5_888,
+    "web": 5_833,
 }
 # What a new capability may add to a package: how many lines, and for what. Mending and moving code has no budget.
 NEW_LINES: tuple[tuple[str, str, int], ...] = (
@@ -68,6 +68,9 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("cli", "a module for each client", 80),
     ("cli", "log --follow, and windows that are too small", 75),
     ("web", "the list names the client", 3),
+    ("manager", "a recording is played and continued for every face", 124),
+    ("manager", "a pinned message leaves its fold", 52),
+    ("cli", "import plays a recording", 18),
     ("server", "a wrapped gateway is joined", 13),
     ("server", "tables of a first fold are loaded early", 9),
     ("server", "a client's own compaction reads originals", 62),

@@ -91,6 +91,31 @@ def test_a_sample_that_somebody_went_on_with_is_not_played_over_their_words(mana
     assert not make_sample(manager), "deleted is deleted"
 
 
+def test_a_fold_of_the_sample_is_told_with_the_figures_that_are_stored(manager: ContextCompressionManager) -> None:
+    player = SamplePlayer(manager)
+    step = player.play_step()
+    while step is not None and not step.folded_from:
+        step = player.play_step()
+    assert step is not None
+    stored = manager.figures(NAME).folds[-1]
+    assert (step.folded_from, step.folded_to) == (stored.tokens_before, stored.tokens_after)
+    assert step.folded_to == manager.status(NAME).tokens, "the gauge shows the same, tools included"
+
+
+def test_the_sample_asks_only_for_what_left_the_view(manager: ContextCompressionManager) -> None:
+    player, number = SamplePlayer(manager), 0
+    asked: list[str] = []
+    while len(asked) < 2:
+        view = " ".join(str(item.raw) for item in manager.read_view(NAME))
+        question = player.find_question(number)
+        assert question is not None
+        assert question.value not in view
+        assert player.ask(question), "recall finds it"
+        asked.append(question.value)
+        number = QUESTIONS.index(question) + 1
+    assert len(set(asked)) == 2
+
+
 @pytest.mark.parametrize("asked", first_of(QUESTIONS, 1))
 def test_recall_puts_the_folded_value_into_the_request_of_each_question(
     manager: ContextCompressionManager, asked: SampleQuestion

@@ -13,7 +13,16 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation import because
 from refold.manager.session_state import HELD
-from tests.web.served import TIMEOUT_MS, Browser, is_within, need_browser, serve, wait_for_rows
+from tests.web.served import (
+    TIMEOUT_MS,
+    Browser,
+    is_within,
+    keep_notices,
+    need_browser,
+    read_notices,
+    serve,
+    wait_for_rows,
+)
 from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messages, write_folded
 
 need_browser()
@@ -190,6 +199,22 @@ def test_a_message_is_pinned_and_unpinned(browser: Browser, url: str, workspace:
         assert len(manager.pinned("pins")) == 1
     turn.get_by_role("button", name="Unpin this message").click()
     turn.locator(".chip", has_text="pinned").wait_for(state="detached")
+
+
+def test_a_folded_message_that_is_pinned_comes_back_into_view(browser: Browser, url: str, workspace: Path) -> None:
+    write_folded(workspace, "pin-folded")
+    fold = find_folds(workspace, "pin-folded")[0]
+    page = browser.open(f"{url}pin-folded&at={fold.fold.handle}")
+    page.get_by_role("button", name="Unfold all").first.click()
+    turn = page.locator(".turn.inside").nth(2)
+    turn.wait_for()
+    keep_notices(page)
+    before = count_view(workspace, "pin-folded")
+    turn.hover()
+    turn.get_by_role("button", name="Pin: keep this message in view").click()
+    assert "it is back in view" in read_notices(page)
+    page.locator(".turn:not(.inside) .pin.on").first.wait_for()
+    assert count_view(workspace, "pin-folded") > before
 
 
 def test_a_session_is_searched_and_filtered_by_role(browser: Browser, url: str, workspace: Path) -> None:

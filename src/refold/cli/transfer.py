@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from refold.manager.status import SessionStatus
     from refold.readers.session import Session
 
+    # Stores a conversation under a name, and returns the name.
+    Store = Callable[[Session, str], str]
+
 
 SESSIONS_SHOWN = 20
 _MODEL_CHARS_MAX = 200
@@ -74,6 +77,9 @@ def run_import(
     ] = None,
     workspace: Workspace = "",
     as_json: AsJson = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Play each request by request, with folds, timeline and bill.")
+    ] = False,
 ) -> None:
     """Import conversations into this workspace, one session each.
 
@@ -94,20 +100,23 @@ def run_import(
     with open_workspace(workspace) as manager:
         broken: list[str] = []
         others = 0
+        store = partial(_play if replay else _store_new, manager)
         if exported is not None:
             found = [manager.import_session(exported, name)]
         elif len(sessions) == 1:
-            found = [_store_new(manager, sessions[0], name or _name_session(sessions[0], paths[0]))]
+            found = [store(sessions[0], name or _name_session(sessions[0], paths[0]))]
         elif sessions:
-            found, broken = _store_several(manager, sessions, paths[0])
+            found, broken = _store_several(store, sessions, paths[0])
         else:
-            found, broken, others = _store_files(manager, paths)
+            found, broken, others = _store_files(manager, store, paths)
         statuses = {session: manager.status(session) for session in found}
     if as_json:
         rows = [{"session": session, **status.to_dict()} for session, status in statuses.items()]
         write_json(rows[0] if len(rows) == 1 else rows)
     else:
         _show_imported(statuses, len(paths) - others)
+        if found and exported is None and not replay:
+            note("stored as they are; --replay plays them request by request, with folds and a bill, as the page does")
     note_broken(broken, "not imported")
     if not found:
         raise FormatError("nothing was imported from {paths}", paths=count_things(len(paths), "file"))
@@ -153,6 +162,13 @@ def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
     return reading.sessions
 
 
+def _play(manager: ContextCompressionManager, session: Session, name: str) -> str:
+    from refold.manager.recorded import play_recorded
+
+    play_recorded(manager, name, session)
+    return name
+
+
 def _store_new(manager: ContextCompressionManager, session: Session, name: str) -> str:
     """Store a conversation; if it is stored already, only what was added since."""
     from refold.manager.append import Request
@@ -169,7 +185,7 @@ def _store_new(manager: ContextCompressionManager, session: Session, name: str) 
 
 
 def _has_grown(manager: ContextCompressionManager, session: Session, name: str) -> bool:
-    """Return whether a conversation is the stored one with more at its end, such as a session file that was cut off."""
+    """Return whether a conversation is the stored one, maybe with more at its end, as a session file that grows."""
     from refold.formats import digest_message
     from refold.ledger.codec import load_json
 
@@ -177,7 +193,7 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
     messages: list[Any] = list(session.messages)
     digests = [digest_message(message) for message in messages]
     if digests[: len(stored)] == stored:
-        return len(digests) > len(stored)
+        return True
     last = len(stored) - 1
     if digests[:last] != stored[:last] or len(digests) <= last:
         return False
@@ -188,7 +204,9 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
     return is_same_role and isinstance(blocks, list) and (now.get("content") or [])[: len(blocks)] == blocks
 
 
-def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str], int]:
+def _store_files(
+    manager: ContextCompressionManager, store: Store, paths: Sequence[str]
+) -> tuple[list[str], list[str], int]:
     """Store the sessions of many files; return their names, why some were not stored, and how many files hold none."""
     from refold.readers.file import NoConversation, read_file
 
@@ -212,7 +230,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
                 broken.append(describe_error(error) if "path" in error.values else f"{path}: {describe_error(error)}")
                 continue
             note_broken([f"{path}, line {one.line}: {one.why}" for one in reading.broken])
-            added, faults = _store_several(manager, reading.sessions, path, partial(advance, done, len(paths)))
+            added, faults = _store_several(store, reading.sessions, path, partial(advance, done, len(paths)))
             stored += added
             broken += faults
         advance(len(paths), len(paths))
@@ -223,7 +241,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
 
 
 def _store_several(
-    manager: ContextCompressionManager, sessions: Sequence[Session], path: str, tell: Callable[[], None] = lambda: None
+    store: Store, sessions: Sequence[Session], path: str, tell: Callable[[], None] = lambda: None
 ) -> tuple[list[str], list[str]]:
     """Store the sessions of one file; return the stored names, and why others were not stored."""
     stored: list[str] = []
@@ -231,7 +249,7 @@ def _store_several(
     for session in sessions:
         tell()
         try:
-            stored.append(_store_new(manager, session, _name_session(session, path)))
+            stored.append(store(session, _name_session(session, path)))
         except FormatError as error:
             broken.append(f"{path}: {describe_error(error)}")
     return stored, broken

@@ -168,7 +168,7 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         return tuple(kept)
 
 
-def _bring_back(keeper: Keeper, session: OpenSession, named: Collection[str]) -> None:
+def _bring_back(keeper: Keeper, session: OpenSession, named: set[str]) -> None:
     """Show messages again that folds hide, each with the calls and results it belongs to."""
     view = session.make_view(keeper.ledger)
     units = ([one.id for one in view.messages[unit.start : unit.stop]] for unit in find_units(view.messages))
@@ -184,8 +184,17 @@ def _bring_back(keeper: Keeper, session: OpenSession, named: Collection[str]) ->
             whole += _trace_back(session, fold.id)
             continue
         tokens = sum(view.lens.plain(one).tokens for one in back)
-        counts = {"tokens_before": fold.tokens_after - tokens, "tokens_covered": max(0, fold.tokens_covered - tokens)}
-        smaller.append(replace(fold, covers=covers, level=fold.level + 1, made_from=(fold.id,), id="", **counts))
+        smaller.append(
+            replace(
+                fold,
+                covers=covers,
+                level=fold.level + 1,
+                made_from=(fold.id,),
+                tokens_before=fold.tokens_after - tokens,
+                tokens_covered=max(0, fold.tokens_covered - tokens),
+                id="",
+            )
+        )
     now, ledger = keeper.clock(), keeper.ledger
     event = Event("pinned", now, {"messages": sorted(wanted), "edits": whole})
     if smaller:

@@ -143,9 +143,12 @@ def refold(access: Access, name: str, edit_id: str) -> Switched:
     return access.manager.redo(access.need(name).id, edit_id or None)
 
 
-def pin(access: Access, name: str, handle: str, *, is_on: bool) -> None:
-    """Pin a message, so that no compression touches it; or unpin it."""
-    (access.manager.pin if is_on else access.manager.unpin)(access.need(name).id, handle)
+def pin(access: Access, name: str, handle: str, *, is_on: bool) -> bool:
+    """Pin a message, so that no compression touches it, or unpin it; return whether it came back into view."""
+    session_id, manager = access.need(name).id, access.manager
+    before = manager.status(session_id).messages_in_view
+    (manager.pin if is_on else manager.unpin)(session_id, handle)
+    return manager.status(session_id).messages_in_view > before
 
 
 def compress(access: Access, name: str, instructions: str) -> CompactResult:

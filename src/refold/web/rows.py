@@ -224,9 +224,18 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
         "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary, speakers),
         "text": clean(edit.text)[:MORE_CHARS],
         "dropped": [clean(line) for line in fold.dropped],
-        "facts": [{"kind": one.kind, "text": clean(one.text), "handle": one.handle} for one in fold.facts],
+        "facts": [
+            {"kind": one.kind, "text": clean(one.text), "handle": one.handle, "sent": one.text in edit.text}
+            for one in fold.facts
+        ],
         "values": [
-            {"sort": one.sort, "value": clean(one.value)[:300], "note": clean(one.note)[:80], "handle": one.handle}
+            {
+                "sort": one.sort,
+                "value": clean(one.value)[:300],
+                "note": clean(one.note)[:80],
+                "handle": one.handle,
+                "sent": one.value in edit.text,
+            }
             for one in values
         ],
         "values_total": len(fold.artifacts),

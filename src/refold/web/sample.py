@@ -27,12 +27,12 @@ from refold.config import CompressionConfig
 from refold.errors import RefoldError
 from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
+from refold.manager.recorded import is_changed, make_usage
 from refold.manager.session_state import TITLE
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access
 from refold.web.data import SAMPLE
 from refold.web.shell import button, notify, set_prop, text
-from refold.web.transfer import is_changed, make_usage
 from refold.web.visit import find_visit, say
 
 log = logging.getLogger("refold.web")
@@ -73,7 +73,7 @@ QUESTIONS = (
         "I. Brandao (**i.brandao@example.com**), on 2 September 2025.",
     ),
     SampleQuestion(
-        "Which error code does the API answer for a stay over the harbour's limit?",
+        "Which error code does the API answer for a stay that is too long?",
         "E4107",
         "**E4107**: `StayTooLong` in `quayline/billing/nights.py`.",
     ),

@@ -9,16 +9,14 @@ is what ``refold export`` writes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -30,10 +28,9 @@ from refold.conversation.reason import Language
 from refold.errors import FormatError, RefoldError
 from refold.ledger.codec import dump_json
 from refold.ledger.records import SESSION_ID_MAX
-from refold.manager import ContextCompressionManager
-from refold.manager.status import describe_origin, export_session
+from refold.manager.recorded import play_recorded
+from refold.manager.status import export_session
 from refold.manager.usage import Bill
-from refold.prepared import PreparedContext
 from refold.readers.file import list_files, read_files
 from refold.readers.session import Session, find_title
 from refold.replay.run import ReplayJob
@@ -53,9 +50,6 @@ SESSIONS_MAX = 30
 FILES_MAX = 400
 BYTES_MAX = 256_000_000
 UPLOAD_S_MAX = 600.0
-STEP_S = 20.0
-HOUR_S = 3_600.0
-MODEL_CHARS_MAX = 200
 _MILLION = 1_000_000
 EXPORT_PATH = "/export"
 
@@ -167,74 +161,15 @@ def _name_file(path: str, why: str) -> str:
 
 
 def play_session(access: Access, session: Session) -> str:
-    """Store a recorded session as if it had been sent through refold; return its name."""
-    if not session.messages:
-        raise FormatError("the conversation has no messages")
+    """Store a recorded session as if it had been sent through refold, or what was added to it; return its name."""
     name = _name_session(session)
     session_id = make_id(access.tenant, name)
-    if len(session_id) > SESSION_ID_MAX or access.ledger.read_session(session_id) is not None:
-        raise FormatError("there is a session {name!r} already; delete it to import it again", name=name[:60])
+    if len(session_id) > SESSION_ID_MAX:
+        raise FormatError("the name {name!r} is too long", name=name[:60])
     if access.tenant:
         access.application.preparer.storage.check(access.tenant, len(dump_json(list(session.messages))))
-    # No model is called, and the clock is that of the recording.
-    config = access.manager.config.replace(summariser="extract", background=False)
-    clock = _Recorded(session)
-    manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger, clock=clock)
-    try:
-        # The model first: messages are counted by its tokenizer as they arrive.
-        access.ledger.open_session(session_id, clock())
-        access.ledger.update_session(session_id, {"model": session.model[:MODEL_CHARS_MAX]}, clock())
-        _play(manager, session_id, session, clock)
-    except BaseException:
-        with contextlib.suppress(RefoldError):
-            manager.delete_session(session_id)
-        raise
-    access.ledger.update_session(session_id, {"settings": describe_origin(session)}, clock())
+    play_recorded(access.manager, session_id, session)
     return name
-
-
-def _play(manager: ContextCompressionManager, session_id: str, session: Session, clock: _Recorded) -> None:
-    messages = list(session.messages)
-    info = model_info(session.model or None)
-    tariff = Tariff.of_model(info)
-    start, sent, sent_at = 0, 0, 0.0
-    for at in [*(at for at, one in enumerate(messages) if at and _is_answer(one)), len(messages)]:
-        clock.at = at - 1
-        if at > start:
-            manager.append(session_id, messages[start:at], format=session.format)
-        start = at
-        if at == len(messages) or _is_answer(messages[at - 1]):
-            continue  # The same answer continues: one request produced both messages.
-        prepared = manager.prepare_context_sync(
-            session_id, system_prompt=session.system or "", tools=session.tools, model=session.model or None
-        )
-        kept = 0 if is_changed(prepared) else min(sent, prepared.total_tokens)
-        cached = tariff.cached_tokens(kept, max(0.0, clock() - sent_at))
-        usage = make_usage(prepared, cached, messages[at], is_written=bool(info.cache.breakpoints))
-        manager.observe_usage(session_id, usage)
-        sent, sent_at = prepared.total_tokens, clock()
-
-
-def _is_answer(message: Any) -> bool:
-    """Return whether a message was written by the model, in any wire format."""
-    if not isinstance(message, dict):
-        return False
-    return message.get("role") == "assistant" or message.get("type") in ("function_call", "reasoning")
-
-
-def is_changed(prepared: PreparedContext) -> bool:
-    """Return whether a compression ran for this request, which changes the cached prefix."""
-    return prepared.report is not None and bool(prepared.report.stages)
-
-
-def make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_written: bool = False) -> dict[str, Any]:
-    """Return the usage that a provider would report, by our own count."""
-    return {
-        "prompt_tokens": prepared.total_tokens,
-        "completion_tokens": len(dump_json(answer)) // 4,
-        "prompt_tokens_details": {"cached_tokens": cached},
-        "cache_creation_input_tokens": prepared.total_tokens - cached if is_written else 0,
-    }
 
 
 def price_rereads(session: Session) -> float:
@@ -252,23 +187,6 @@ def _name_session(session: Session) -> str:
     for ending in (".jsonl", ".json"):
         cleaned = cleaned.replace(ending, "")
     return cleaned.removesuffix(":1")[:120] or "imported"
-
-
-class _Recorded:
-    """The clock of a recording: the time of the current message; without times, evenly spaced until an hour ago."""
-
-    def __init__(self, session: Session) -> None:
-        count = len(session.messages)
-        begin = time.time() - HOUR_S - STEP_S * count
-        self._times = session.times if len(session.times) == count else [begin + STEP_S * at for at in range(count)]
-        self._last = 0.0
-        self.at = 0
-
-    def __call__(self) -> float:
-        # Two requests at the same time could not be distinguished.
-        now = self._times[max(0, min(self.at, len(self._times) - 1))]
-        self._last = max(now, self._last + 0.001)
-        return self._last
 
 
 async def send_export(request: Request, name: str = "") -> Response:

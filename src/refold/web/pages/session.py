@@ -276,8 +276,8 @@ class SessionTab:
             await self.talk.find(which)
             return
         if what in ("pin", "unpin"):
-            await self.source.run(pin, self.name, which, is_on=what == "pin")
-            notify(say(f"session.did_{what}"))
+            is_back = await self.source.run(pin, self.name, which, is_on=what == "pin")
+            notify(say("session.did_pin_back" if is_back else f"session.did_{what}"))
         elif what == "unfold":
             await self.undo(which)
         elif what == "refold":

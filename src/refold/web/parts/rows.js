@@ -78,7 +78,7 @@ export const drawing = {
     ]);
   },
   draw_pin(row) {
-    if (this.frozen || row.inside || !row.handle) return null;
+    if (this.frozen || !row.handle) return null;
     const label = this.say(row.pinned ? "unpin" : "pin");
     const act = (event) => {
       event.stopPropagation();
@@ -134,12 +134,12 @@ export const drawing = {
       h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
       h("span", { class: `block-name${piece.is_error ? " bad" : ""}` }, label),
       isOpen ? null : h("span", { class: "cut mono soft" }, first),
-      facts ?? h("span", { class: "faint num" }, this.say("chars", { chars: this.number(piece.total) })),
+      facts ? null : h("span", { class: "faint num" }, this.say("chars", { chars: this.number(piece.total) })),
     ]);
     const body = isOpen
       ? [h("pre", { class: "output" }, this.pretty(piece)), ...this.draw_rest(row, piece, state, false)]
       : [];
-    return h("div", { class: `block ${isOpen ? "open" : ""}` }, [head, ...body]);
+    return h("div", { class: `block ${isOpen ? "open" : ""}` }, [h("div", { class: "block-line" }, [head, facts]), ...body]);
   },
   name_call(piece) {
     try {
