@@ -51,15 +51,15 @@ def test_a_replayed_import_has_the_folds_and_the_bill_that_the_page_shows_and_go
     example = json.loads((project_root / "examples" / "sessions" / "coding_agent.json").read_text("utf-8"))
     Path("refold.yaml").write_text("window: 16000\nreserve: 2000\n")
     file = folder / "agent.json"
-    for count in (90, 120, 120):
-        file.write_text(json.dumps({**example, "messages": example["messages"][:count]}))
+    for size in (90, 120, 120):
+        file.write_text(json.dumps({**example, "messages": example["messages"][:size]}))
         run_import([str(file)], None, ".", as_json=False, replay=True)
         assert "--replay" not in capsys.readouterr().out
         with ContextCompressionManager(CompressionConfig(window=16_000, reserve=2_000), ".") as manager:
-            assert manager.status("agent").messages == count
+            assert manager.status("agent").messages == size
             assert manager.status("agent").compression_count >= 1
             requests = manager.figures("agent").bill.requests
-            assert requests == sum(one["role"] == "assistant" for one in example["messages"][:count])
+            assert requests == sum(one["role"] == "assistant" for one in example["messages"][:size])
             assert not manager.verify("agent")
     changed = [*example["messages"][:80], {"role": "user", "content": "Something else now."}]
     file.write_text(json.dumps({**example, "messages": changed}))
