@@ -153,9 +153,9 @@ def _shorten_task(view: View, plan: Plan, goal: Goal) -> Climb:
     room = goal.hard - count_lead(view.items, view.fixed_tokens)
     rest = max(2 * LINE_TOKENS, min(room // REST_SHARE, REST_TOKENS_MAX))
     left = goal.hard - rest - (_count_untouchable(view) - view.items[at].tokens)
-    if left < min(TASK_TOKENS_MIN, view.items[at].tokens):
+    edit = shorten_task(view, at, min(int(room * TASK_SHARE), left), goal.language) if left >= TASK_TOKENS_MIN else None
+    if edit is None and view.items[at].tokens > left:
         return Climb(replace(view, task=""), (), ())
-    edit = shorten_task(view, at, min(int(room * TASK_SHARE), left), goal.language)
     return _cut(view, [edit] if edit else [], plan)
 
 
@@ -207,7 +207,7 @@ def _raise_target(view: View, goal: Goal, unsent: frozenset[str], *, is_cut: boo
     is_new = any(item.message.id in unseen and is_document(item, view.lens) for item in view.items) if unseen else False
     wide = min(goal.target + count_documents(view), grown if is_new else _fill(view, goal, DOCUMENTS_SHARE))
     most = _fill(view, goal, RAISED_SHARE)
-    return max(goal.target, wide, min(fixed + floor, most), _count_with_steps(view, fixed + floor, most))
+    return max(goal.target, wide, _count_with_steps(view, min(fixed + floor, most), most))
 
 
 def _count_with_steps(view: View, tokens: int, most: int) -> int:
