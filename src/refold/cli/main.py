@@ -38,7 +38,8 @@ def main() -> None:
     gc.set_threshold(20_000, 20, 20)
     code = run_to_end(_run)
     with suppress(ValueError):  # Not in the main thread.
-        signal.signal(signal.SIGINT, lambda *_: None)  # There is nothing left to stop.
+        # There is nothing left to stop. A function would be replaced by the default, which kills, as Python ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 

@@ -232,6 +232,8 @@ def _introduce(url: str, request: WrapRequest) -> None:
     from refold.llm.errors import show_url
     from refold.server.settings import load_settings
 
+    if find_spec("uvicorn") is None:  # The gateway imports it once the program runs.
+        raise ModuleNotFoundError(name="uvicorn")
     check_record(request.workspace)
     load_config(request.workspace, call={"preset": request.preset, "window": request.window})
     settings = load_settings(request.workspace, host="127.0.0.1", port=0, **request.upstreams)
@@ -352,22 +354,12 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], begin: Calla
 _SIGNALS = (signal.SIGINT, signal.SIGTERM) + (() if sys.platform == "win32" else (signal.SIGHUP, signal.SIGQUIT))
 
 
-@contextmanager
-def _restore_signals() -> Iterator[None]:
-    """Restore the signal handlers on exit: after our last line is printed, not as soon as the program ends."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
     """Ignore Ctrl-C, which the terminal sends to the program too, and forward requests to end.
 
     Return a function that names the program once it is started: a signal that came before is forwarded then. The
-    handlers are functions, because a program inherits what its parent ignores.
+    handlers are functions, because a program inherits what its parent ignores. They stay: a signal that comes while the
+    last line is printed is the program's, too.
     """
     started: list[subprocess.Popen[bytes]] = []
     waiting: list[int] = []
@@ -464,7 +456,6 @@ def wrap(
                 "{url!r} is not a URL; it came from the command line, the environment or the program's settings",
                 url=url[:80],
             )
-    with _restore_signals():
-        code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log, window, list_variables(start)))
-        typer.echo(f"refold: {line}", err=True)
+    code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log, window, list_variables(start)))
+    typer.echo(f"refold: {line}", err=True)
     raise typer.Exit(code)
