@@ -84,7 +84,7 @@ def compress(
     lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(beside.system)) + counter.count_tools(beside.tools)
     view = apply(opened.messages, opened.edits, lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, given, opened))
-    _name_sent(summariser, beside, view)
+    _name_sent(summariser, beside, view, room.window)
     plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown, edits = view if dry_run else outcome.view, outcome.view.edits
@@ -149,12 +149,12 @@ def _find_summariser(settings: CompressionConfig, llm: object, beside: Beside) -
     return Summariser(settings, llm).join(called=beside.model or "", wire=beside.format or "")
 
 
-def _name_sent(summariser: Summariser | None, beside: Beside, view: View) -> None:
+def _name_sent(summariser: Summariser | None, beside: Beside, view: View, window: int) -> None:
     if summariser is not None:
         from refold.llm.summariser import SentWith
 
         sent = SentWith(beside.model or "", view.lens.format.name, beside.system, beside.tools)
-        summariser.sent_with = replace(sent, items=view.items, fixed_tokens=view.fixed_tokens)
+        summariser.sent_with = replace(sent, items=view.items, fixed_tokens=view.fixed_tokens, window=window)
 
 
 def _find_secrets(texts: Iterable[str]) -> frozenset[str]:

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.cli.main import app as cli
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatRequest
 from refold.testing import ScriptedProvider, fail
 from refold.testing.script import RecordedRequest
+from refold.tokens.models import model_info
 from tests.fold_llm.talk import working
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
@@ -61,18 +64,20 @@ def make_model(wire: str, provider: ScriptedProvider, name: str = "") -> Any:
     return AnthropicModel(name or NAMES[wire], "key", provider.anthropic_url)
 
 
-async def converse(wire: str, folder: Path, provider: ScriptedProvider, writer: Any) -> None:
+async def converse(
+    wire: str, folder: Path, provider: ScriptedProvider, writer: Any, *, name: str = "", reserve: int = 2_000
+) -> None:
     """Send a growing conversation request by request; ``writer`` writes the notes."""
-    config = CompressionConfig(window=9_000, reserve=2_000, model=NAMES[wire], background=False)
+    name = name or NAMES[wire]
+    config = CompressionConfig(window=9_000, reserve=reserve, model=name, background=False)
     manager = ContextCompressionManager(config, folder, llm=writer)
-    speaker = make_model(wire, provider)
+    speaker = make_model(wire, provider, name)
     speaker = speaker.on_wire("openai-responses") if wire == "responses" else speaker
     tools = make_tools(wire)
     for steps in range(2, 60, 2):
-        prepared = await manager.prepare_context(
-            "s", make_messages(wire, steps), SYSTEM, tools=tools, model=NAMES[wire]
-        )
-        await speaker.follow(ChatRequest(prepared.messages, SYSTEM, tools), 100)
+        prepared = await manager.prepare_context("s", make_messages(wire, steps), SYSTEM, tools=tools, model=name)
+        answer = await speaker.follow(ChatRequest(prepared.messages, SYSTEM, tools), 100)
+        manager.observe_usage("s", answer.usage)
     manager.close()
 
 
@@ -112,3 +117,43 @@ async def test_a_provider_that_refuses_the_request_on_the_conversation_is_asked_
     with ScriptedProvider(answer, caches=True) as provider:
         await converse("openai", tmp_path, provider, make_model("openai", provider))
         assert any(is_note(request) and len(request.messages) == 1 for request in provider.requests)
+
+
+async def test_status_statistics_and_the_bill_show_what_notes_cost(tmp_path: Path) -> None:
+    with ScriptedProvider(lambda request: NOTE if is_note(request) else "ok", caches=True) as provider:
+        await converse("openai", tmp_path, provider, make_model("openai", provider))
+        asked = [usage for request, usage in zip(provider.requests, provider.usages, strict=True) if is_note(request)]
+    manager = ContextCompressionManager(CompressionConfig(model="gpt-5.1"), tmp_path)
+    last = asked[-1]
+    assert manager.status("s").note_tokens == (last.input, last.cached, last.output), "one note is in view"
+    bill = manager.figures("s").bill
+    prices = model_info("gpt-5.1").prices
+    assert prices is not None
+    paid = sum(
+        ((one.input - one.cached * 0.9) * prices.input + one.output * prices.output) / 1_000_000 for one in asked
+    )
+    assert bill.dollars_summaries == pytest.approx(paid)
+    manager.close()
+    told = CliRunner().invoke(cli, ["stats", "--session", "s", "--workspace", str(tmp_path)]).stdout
+    assert "notes by a model" in told
+    assert f"${paid:,.4f}" in told
+
+
+async def test_a_session_is_compressed_early_enough_for_the_question_and_its_answer(tmp_path: Path) -> None:
+    config = CompressionConfig(model="gpt-4o", reserve=100, context_compression_threshold=0.99)
+    soft = []
+    for name, writer in (("rules", None), ("model", OpenAIModel("gpt-4o", "key"))):
+        manager = ContextCompressionManager(config, tmp_path / name, llm=writer)
+        await manager.prepare_context("s", working(2), SYSTEM)
+        soft.append(manager.status("s").soft)
+        manager.close()
+    assert soft == [126_720, 128_000 - 4_500]
+
+
+async def test_an_answer_that_cannot_be_used_is_paid_for_and_shown(tmp_path: Path) -> None:
+    with ScriptedProvider(lambda request: "{}" if is_note(request) else "ok", caches=True) as provider:
+        await converse("openai", tmp_path, provider, make_model("openai", provider))
+        asked = [usage for request, usage in zip(provider.requests, provider.usages, strict=True) if is_note(request)]
+    manager = ContextCompressionManager(CompressionConfig(model="gpt-5.1"), tmp_path)
+    assert manager.status("s").note_tokens[0] == asked[-2].input + asked[-1].input, "it was asked twice"
+    manager.close()

@@ -201,8 +201,10 @@ def test_a_preset_that_asks_a_model_is_billed_for_its_calls() -> None:
     tally = tally_preset("asking", [made], lambda _: TARIFF)
     assert tally.asked >= 1
     asked = [one for request in made.requests for one in request.asked]
-    # Its prompt at the plain price, its answer at five times that.
-    assert tally.charge.summariser == sum(one.prompt_tokens + 5.0 * one.reply_tokens for one in asked)
+    assert any(one.cached_tokens for one in asked), "asked on the conversation that is in the cache"
+    # Its prompt at the plain price, what is cached of it at a tenth, its answer at five times that.
+    paid = (one.prompt_tokens - 0.9 * one.cached_tokens + 5.0 * one.reply_tokens for one in asked)
+    assert tally.charge.summariser == pytest.approx(sum(paid))
 
 
 def test_nothing_to_tally_is_not_an_error() -> None:

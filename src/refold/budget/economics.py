@@ -121,11 +121,12 @@ def charge_request(request: BilledRequest, tariff: Tariff) -> Charge:
     )
 
 
-def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
-    """Bill one call of a summariser: none of its prompt is read from the cache or written to it."""
+def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff, cached_tokens: int = 0) -> Charge:
+    """Bill one call of a summariser; ``cached_tokens`` of its prompt are read from the cache."""
     cliff = tariff.cliff_at(prompt_tokens)
     dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
-    return Charge(summariser=prompt_tokens * dearer_in + tariff.output * reply_tokens * dearer_out)
+    read_tokens = prompt_tokens - cached_tokens * (1 - tariff.cache.read)
+    return Charge(summariser=read_tokens * dearer_in + tariff.output * reply_tokens * dearer_out)
 
 
 @frozen

@@ -275,7 +275,9 @@ def _list_bill(bill: Bill) -> list[tuple[str, str]]:
         return [("sent", sent)]
     cost = tr("${bill.dollars:,.4f} at list prices, about ${bill.dollars_raw:,.4f} without refold", bill=bill)
     saved = tr("${dollars:,.4f} (estimated)", dollars=bill.dollars_saved)
-    return [("sent", sent), ("bill", cost), ("saved", saved)]
+    notes = tr("${dollars:,.4f}, which is in what was saved", dollars=bill.dollars_summaries)
+    rows = [("notes by a model", notes)] if bill.dollars_summaries else []
+    return [("sent", sent), ("bill", cost), *rows, ("saved", saved)]
 
 
 def _list_decisions(decisions: Sequence[LoggedDecision], *, with_session: bool) -> Table:

@@ -227,6 +227,11 @@ class CompressionConfig(DocumentNames):
         return made
 
     @property
+    def has_model(self) -> bool:
+        """True if a model writes the summaries, as ``with_model`` says."""
+        return self._settle_fold().summariser == "llm"
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """The variables that say where models are reached, keys among them; empty unless ``load`` read them."""
         return self._variables

@@ -37,6 +37,8 @@ Place = Annotated[
 SPACING_SHARE = 5
 _TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
 TIERS = Tiers()
+# Tokens for the question for a note and its answer; at most a quarter of a window.
+NOTE_ROOM = 4_500
 # What a compression leaves in a large room, in tokens: measured on long sessions, see docs/benchmarks.md.
 DEPTHS = {"thrifty": 9_000, "balanced": 12_000, "generous": 25_000}
 
@@ -312,6 +314,10 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
         soft = max(1, min(budget.hard, int(share_of(trigger, window) * window)))
     if config.compact_target is not None:
         target = max(1, int(share_of(config.compact_target, window) * window))
+    if config.has_model:
+        # The request for a note is the last view, a question and its answer: they must fit, too.
+        most = model.window if model.is_known else window
+        soft = max(1, min(soft, most - min(NOTE_ROOM, most // 4)))
     if target > soft:
         target = max(1, soft // 2)
     # Shares of the room exclude the system prompt and tools; the documents' shares are of the whole window.

@@ -62,6 +62,7 @@ class SentWith:
     items: Sequence[Item] = ()
     unsent: Collection[str] = ()
     fixed_tokens: int = 0
+    window: int = 0
 
     def list_items(self, last: str) -> Sequence[Item]:
         """Return the items that were sent; more if a note is about messages after them, up to the ``last`` one."""
@@ -160,7 +161,8 @@ class Summariser:
         items = sent.list_items(ask.last)
         known, tokens = model_info(model.name), sent.fixed_tokens + sum(item.tokens for item in items)
         asked = int(len(ask.follow) * _TOKENS_PER_CHAR)
-        if not items or tokens + asked + ask.tokens_max > known.window:
+        window = known.window if known.is_known else sent.window or known.window
+        if not items or tokens + asked + ask.tokens_max > window:
             return None
         # In tokens at the full price of input; the prompt has the messages again, as new text.
         if tokens * (1 if sent.is_cold else known.cache.read) + asked >= len(ask.prompt) / _CHARS_PER_TOKEN:

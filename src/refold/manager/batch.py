@@ -218,7 +218,9 @@ class Compression:
         summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
         is_cold = wish.trigger.reason.holds(because.COLD)
         cached = SentWith(session.row.model, session.row.wire, wish.system, wish.tools, is_cold, view.items)
-        summariser.sent_with = replace(cached, unsent=wish.unsent, fixed_tokens=view.fixed_tokens)
+        summariser.sent_with = replace(
+            cached, unsent=wish.unsent, fixed_tokens=view.fixed_tokens, window=wish.budget.window
+        )
         stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
         if wish.offloads_only:
             stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))

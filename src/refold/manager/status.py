@@ -54,7 +54,8 @@ class SessionStatus:
     ``system_tokens`` and ``tools_tokens`` are those of the last prepared request. ``acts_at`` is the size at which the
     next automatic compression is expected; ``saves_money`` means that it will not wait for the soft limit.
     ``folded_away`` is the number of tokens that the view saves; every face shows this figure. ``messages_folded`` are
-    behind a fold; ``messages_in_view`` includes the folds.
+    behind a fold; ``messages_in_view`` includes the folds. ``note_tokens`` are what a model took for the notes in view:
+    input, cached input, output.
     """
 
     session_id: str
@@ -82,6 +83,7 @@ class SessionStatus:
     folded_away: int = 0
     messages_folded: int = 0
     ahead: Ahead = Ahead()
+    note_tokens: tuple[int, int, int] = (0, 0, 0)
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, for JSON; ``next`` says which threshold acts next."""
@@ -130,7 +132,13 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             saves_money=ahead.saves_at is not None,
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
             messages_folded=len({one for edit in session.edits if edit.kind == "fold" for one in edit.covers}),
+            note_tokens=_sum_notes(session.edits),
         )
+
+
+def _sum_notes(edits: Iterable[Edit]) -> tuple[int, int, int]:
+    used = [edit.fold.usage for edit in edits if edit.fold is not None]
+    return sum(one[0] for one in used), sum(one[1] for one in used), sum(one[2] for one in used)
 
 
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:

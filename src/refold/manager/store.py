@@ -24,6 +24,7 @@ from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy, SessionNotFound
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.ledger.sql.ledger import Ledger
+from refold.llm.choose import PLACE, read_conversation_model
 from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
 from refold.manager.notices import Listeners, Notice, make_event
@@ -246,7 +247,8 @@ class Keeper:
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
         # The order matters: ``configure`` sets the caches last, so no budget of old settings ends up in the new one.
-        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve)
+        has_model = self.summariser.is_there or PLACE in row.settings or read_conversation_model() is not None
+        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve, has_model)
         budget = budgets.get(key)
         if budget is None:
             if len(budgets) > BUDGETS_MAX:
@@ -254,6 +256,7 @@ class Keeper:
             wanted = {"window": window, "reserve": reserve}
             changes = {name: value for name, value in wanted.items() if value is not None}
             limited = config.model_copy(update=changes) if changes else config
+            limited = limited.with_model() if has_model else limited
             budget = budgets[key] = limited.budget(model_info(model or None), counter.margin)
         return budget
 

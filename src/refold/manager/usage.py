@@ -368,10 +368,10 @@ def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[StoredUsage])
     if info.prices is None:
         return 0.0
     tariff = Tariff.of_model(info)
-    asked = [one.edit for one in edits if one.edit.fold is not None and one.edit.fold.by not in _MECHANICAL]
+    folds = [one.edit for one in edits if one.edit.fold is not None]
+    asked = [edit for edit in folds if edit.fold and (edit.fold.by not in _MECHANICAL or any(edit.fold.usage))]
     charges = []
     for edit in asked:
         read, cached, written = (edit.fold and edit.fold.usage) or (0, 0, 0)
-        paid = read - cached * (1 - tariff.cache.read) if read else edit.tokens_before
-        charges.append(charge_ask(round(paid), written or edit.tokens_after, tariff).total)
+        charges.append(charge_ask(read or edit.tokens_before, written or edit.tokens_after, tariff, cached).total)
     return fsum(charges) * info.prices.input / _MILLION

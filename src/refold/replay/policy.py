@@ -94,6 +94,7 @@ class LadderPolicy:
         self._carry = Carry()
         self._asked: list[SummariserCall] = []
         self._unsent: set[str] = set()
+        self._sent_tokens = self._cached_tokens = 0
         self._plan = Plan(
             budget=room.budget,
             stages=order_stages(config.stages()),
@@ -115,11 +116,13 @@ class LadderPolicy:
             carry = replace(self._carry, idle_s=idle_s)
             plan = replace(plan, economics=replace(plan.economics, carry=carry))
         self._asked = []
+        self._cached_tokens = self._room.tariff.cached_tokens(self._sent_tokens, idle_s)
         try:
             outcome = self.run(plan)
         except BudgetTooSmall as error:
             return Step(self._view.items, self._view.tokens, reason=because.TOO_SMALL(), problem=str(error))
         self._view, self._carry = outcome.view, outcome.carry
+        self._sent_tokens = outcome.view.tokens
         return Step(
             self._view.items,
             self._view.tokens,
@@ -135,7 +138,14 @@ class LadderPolicy:
     def _answer(self, ask: Ask) -> Reply:
         count = self._room.lens.count_text
         text = ask.prompt[-STAND_IN_CHARS:]
-        self._asked.append(SummariserCall(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
+        prompt, reply = count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))
+        call, asked = SummariserCall(prompt, reply), count(ask.follow)
+        # As with a real model: on the cached conversation if that is cheaper.
+        riding = SummariserCall(self._sent_tokens + asked, reply, self._cached_tokens)
+        tariff = self._room.tariff
+        if ask.follow and self._sent_tokens and riding.charge(tariff).total < call.charge(tariff).total:
+            call = riding
+        self._asked.append(call)
         return Reply(text)
 
 

@@ -55,10 +55,15 @@ _WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class SummariserCall:
-    """One call of the summariser, in tokens."""
+    """One call of the summariser, in tokens; ``cached_tokens`` of the prompt are the conversation as it was sent."""
 
     prompt_tokens: int
     reply_tokens: int
+    cached_tokens: int = 0
+
+    def charge(self, tariff: Tariff) -> Charge:
+        """Return what the call cost."""
+        return charge_ask(self.prompt_tokens, self.reply_tokens, tariff, self.cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,7 @@ class RequestRecord:
     def charge(self, tariff: Tariff) -> Charge:
         """Return what this request cost, its summariser calls included."""
         request = BilledRequest(self.tokens, self.shared_tokens, self.output_tokens, self.idle_s)
-        asked = [charge_ask(one.prompt_tokens, one.reply_tokens, tariff) for one in self.asked]
-        return sum_charges([charge_request(request, tariff), *asked])
+        return sum_charges([charge_request(request, tariff), *(one.charge(tariff) for one in self.asked)])
 
     def charge_rereads(self, tariff: Tariff) -> float:
         """Return what reading missing sources again would cost: for each one request from the cache, and its text."""

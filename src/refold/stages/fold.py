@@ -161,7 +161,8 @@ class Fold(FoldOptions):
             room = PromptRoom(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
             kept = self._list_kept(view, goal, span)
             told = yield from SummaryRequest(source, view, goal, demands, room, self.opening, kept).ask()
-            plain = self._make_edit(view, source, record, _bind_force(goal, view, span, spans))
+            paid = replace(record, fold=replace(record.fold, usage=told.usage))
+            plain = self._make_edit(view, source, paid, _bind_force(goal, view, span, spans))
             told = _carry_on(told, source, view, goal, options=self._open_extract(options))
             edit = self._write_told(view, goal, source, options, told) if told.text else None
             if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):

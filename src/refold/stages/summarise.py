@@ -94,7 +94,7 @@ class SummaryRequest:
         ground = Ground(source.spoken, numbers=numbers, also=goal.restored.values(), asked=source.asked)
         reasons: list[Reason] = []
         archived = () if self.kept is None else tuple(item.raw for item in source.items)
-        prompt = question.prompt
+        prompt, usage = question.prompt, (0, 0, 0)
         for _ in range(ROUNDS_MAX):
             if reasons:
                 prompt = write_repair(question, say(reasons[-1], goal.language), goal.language)
@@ -104,6 +104,7 @@ class SummaryRequest:
             reply = yield ask if reasons else replace(ask, archived=archived, kept=self.kept or ())
             if reply.declined:
                 return ModelWords(declined=True)
+            usage = _add_usage(usage, reply)
             if reply.error:
                 reasons.append(as_reason(reply.error))
                 break
@@ -116,12 +117,11 @@ class SummaryRequest:
             if not words.failure:
                 again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
                 cut = (because.ANSWER_CUT_OFF(),) if is_partial else ()
-                used = (reply.usage.get(name, 0) for name in ("input_tokens", "cache_read_tokens", "output_tokens"))
-                usage = (next(used), next(used), next(used))
                 return replace(words, notes=(*again, *cut, *words.notes), is_partial=is_partial, usage=usage)
             reasons.append(words.failure)
         first, *later = reasons
-        return ModelWords(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
+        failure = join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later)))
+        return ModelWords(failure=failure, usage=usage)
 
     def write(self, numbers: Sequence[int], state: State) -> Question:
         """Return the question, with the state of the work as facts that a note must not contradict."""
@@ -172,6 +172,13 @@ class SummaryRequest:
             notes.append(because.RULES_ADDED(rules=added.rules))
         lines = tuple(f"{one.text.strip()[:LINE_CHARS]} ({say(one.why, self.goal.language)})" for one in dropped)
         return ModelWords(added.text, read_facts(listed, ground), tuple(notes), dropped=lines[:DROPPED_MAX])
+
+
+def _add_usage(usage: tuple[int, int, int], reply: Reply) -> tuple[int, int, int]:
+    read, cached, written = (
+        reply.usage.get(name, 0) for name in ("input_tokens", "cache_read_tokens", "output_tokens")
+    )
+    return usage[0] + read, usage[1] + cached, usage[2] + written
 
 
 def clean_words(text: str, opening: str) -> str:
