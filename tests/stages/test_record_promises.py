@@ -152,3 +152,17 @@ def test_a_recorded_talk_keeps_its_dates_and_who_speaks() -> None:
         if f"on {day} May, 2023" not in line:
             assert any(f"on {day} May, 2023" in other for other in quoted[: quoted.index(line)])
     assert "Ana:" in text or "Ben:" in text
+
+
+def test_politeness_and_offers_take_no_line_of_a_record() -> None:
+    empty = ("You're right to ask about this.", "Good question!", "Is there anything else to adjust in the document?")
+    work = [user("Rework the parser of our configuration files so that blank lines close nothing.")]
+    for n, words in enumerate(empty):
+        work += [
+            user(f"And what of block {n}?"),
+            assistant(f"{words} Block {n} is closed by `close_{n}`, too."),
+            *fill(4),
+        ]
+    text = records_of([*work, user("Which part is left?")], 2_500)
+    assert "`close_1`" in text
+    assert [words for words in empty if words in text] == []

@@ -265,6 +265,10 @@ def weigh(event: Utterance | Statement, *, is_talk: bool = False) -> float:
     kind: str = event.kind
     is_said = isinstance(event, Utterance)
     kinds = find_kinds(event.text, "person" if is_said else "assistant")
+    if kind in ("remark", "question") and "polite" in find_kinds(event.text, "assistant"):
+        return 0.0
+    if kind == "question" and not is_said:
+        kind = "intent"
     if kind == "remark" and is_talk and not is_said:
         # In a recorded talk of two people the role of one of them is the assistant's.
         kinds = kinds | find_kinds(event.text, "person")

@@ -106,7 +106,7 @@ FRESH_SHARE = 0.6
 # In a chat every message is words, and only the record keeps them; the result of a tool can be fetched again.
 CHAT_ROOM_SHARE = 0.5
 # In a larger room a longer record would crowd the conversation out.
-CHAT_SHARE = 0.25
+CHAT_SHARE = 0.45
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # The weight of a token of an earlier record, and of a tool's output, beside one of a message when spans share the room.
