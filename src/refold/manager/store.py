@@ -24,7 +24,7 @@ from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy, SessionNotFound
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.ledger.sql.ledger import Ledger
-from refold.llm.choose import PLACE, read_conversation_model
+from refold.llm.choose import PLACE
 from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
 from refold.manager.notices import Listeners, Notice, make_event
@@ -84,7 +84,7 @@ class Keeper:
         self.config, self.summariser = config, summariser
         # The counts that trigger a compression, and the stages that render a message on arrival.
         self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
-        self.is_auto = config.auto_compress
+        self.is_auto, self._has_model = config.auto_compress, summariser.is_there
         self.folds = any(isinstance(stage, Fold) for stage in config.stages())
         self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self._budgets: dict[tuple[object, ...], Budget] = {}
@@ -247,8 +247,8 @@ class Keeper:
             if window is not None and reserve is None and (self.config.reserve or 0) >= window:
                 reserve = window // 4
         # The order matters: ``configure`` sets the caches last, so no budget of old settings ends up in the new one.
-        has_model = self.summariser.is_there or PLACE in row.settings or read_conversation_model() is not None
-        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve, has_model)
+        is_placed = PLACE in row.settings
+        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve, is_placed)
         budget = budgets.get(key)
         if budget is None:
             if len(budgets) > BUDGETS_MAX:
@@ -256,7 +256,7 @@ class Keeper:
             wanted = {"window": window, "reserve": reserve}
             changes = {name: value for name, value in wanted.items() if value is not None}
             limited = config.model_copy(update=changes) if changes else config
-            limited = limited.with_model() if has_model else limited
+            limited = limited.with_model() if is_placed or self._has_model else limited
             budget = budgets[key] = limited.budget(model_info(model or None), counter.margin)
         return budget
 
