@@ -39,7 +39,7 @@ run: $(VENV)/.run  ## install, then serve gateway and page; a sample session is 
 
 try: $(VENV)/.package  ## install, then compress a bundled session and show what was done
 	@mkdir -p $(dir $(RESULT))
-	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
+	$(BIN)/refold compress $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
 	@echo "The session that fits is in $(RESULT). Another one: make try SAMPLE=session.json BUDGET=20000"
 
 test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minutes

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from refold.formats import Codec, MessageSource
+    from refold.integrations import Session
     from refold.integrations.wrap import wrap
     from refold.ledger.records import ContextSummary as ContextSummary
     from refold.manager import ContextCompressionManager
@@ -61,6 +62,7 @@ __all__ = [
     "ProviderError",
     "RateLimited",
     "RefoldError",
+    "Session",
     "SessionBusy",
     "SessionNotFound",
     "Unavailable",
@@ -78,6 +80,7 @@ _HOMES = {
     "ManagedSession": "refold.manager.managed",
     "MessageSource": "refold.formats",
     "PreparedContext": "refold.prepared",
+    "Session": "refold.integrations",
     "compress": "refold.compressing",
     "wrap": "refold.integrations.wrap",
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from refold.budget import Budget, flat_budget
+from refold.budget import Budget, flat_budget, read_tokens
 from refold.conversation import because
 from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.reason import Reason
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def compress(
     messages: Iterable[Any] | Mapping[str, Any],
-    budget: int | None = None,
+    budget: int | str | None = None,
     *,
     system: object = None,
     tools: object = None,
@@ -62,7 +62,7 @@ def compress(
     is_observation: Callable[[Any], bool] | None = None,
     check: Callable[[], None] = check_nothing,
 ) -> PreparedContext:
-    """Return the conversation within ``budget`` tokens, system prompt and tools included.
+    """Return the conversation within ``budget`` tokens (8000 or "8k"), system prompt and tools included.
 
     Without ``budget`` the model's window counts. Messages are dicts, objects of the providers' SDKs, a request body, or
     messages of a framework that ``codec`` converts; those that need no change come out as the objects that came in.
@@ -128,7 +128,7 @@ def _make_plan(settings: CompressionConfig, room: Budget, instructions: str, *, 
     )
 
 
-def _note_model(budget: int | None, settings: CompressionConfig, model: str | None, room: Budget) -> list[Reason]:
+def _note_model(budget: object, settings: CompressionConfig, model: str | None, room: Budget) -> list[Reason]:
     return [] if budget is not None else note_model(model, room.window, is_given=settings.window is not None)
 
 
@@ -190,7 +190,7 @@ def _choose_config(preset: str | None, config: CompressionConfig | None) -> Comp
 
 
 def _choose_budget(
-    budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter, *, output_tokens: int | None
+    budget: object, settings: CompressionConfig, model: str | None, counter: Counter, *, output_tokens: int | None
 ) -> Budget:
     if budget is None:
         from refold.config.values import leave_room
@@ -198,9 +198,10 @@ def _choose_budget(
         reserve = leave_room(settings, model, output_tokens)
         settings = settings if reserve is None else settings.model_copy(update={"reserve": reserve})
         return settings.budget(model_info(model), counter.margin)
-    flat = flat_budget(budget)
+    tokens = read_tokens(budget)
+    flat = flat_budget(tokens)
     # An estimate may undercount, so the budget is lowered by its margin.
-    return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
+    return flat if not counter.margin else flat_budget(max(1, int(tokens / (1 + counter.margin))))
 
 
 def _trace(shown: View, opened: OpenedHistory, intake: Intake) -> list[MessageSource]:

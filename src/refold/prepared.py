@@ -36,6 +36,24 @@ class PreparedContext:
     trace: Callable[[], Sequence[MessageSource]] = field(default=tuple, repr=False)
     items: Sequence[Item] = field(default=(), repr=False, compare=False)
 
+    def __str__(self) -> str:
+        """What happened, in three lines: sizes, the reason, and what each stage took away."""
+        report, count = self.report, len(self.messages)
+        if report is None or not report.stages:
+            sizes = f"{self.total_tokens:,} tokens, {count:,} messages: nothing was compressed"
+        else:
+            before = report.tokens_before
+            shrunk = f" (−{1 - report.tokens_after / before:.0%})" if before else ""
+            messages = f"{report.messages_before:,} → {report.messages_after:,} messages"
+            sizes = f"{before:,} → {report.tokens_after:,} tokens{shrunk}, {messages}"
+        if report is None:
+            return sizes
+        done = ", ".join(f"{one.stage} −{one.tokens_freed:,}" for one in report.stages if one.edits) or "nothing"
+        return f"{sizes}\nwhy: {report.reason or 'it fits'}\ndid: {done}; {self._name_room(report)}"
+
+    def _name_room(self, report: Report) -> str:
+        return f"{self.total_tokens:,} of at most {report.budget.hard:,} tokens, counted by {report.counter}"
+
     @property
     def sources(self) -> list[MessageSource]:
         """The origin of each message: positions among the caller's messages, and whether it is whole."""

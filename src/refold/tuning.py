@@ -127,9 +127,10 @@ class Tuning:
         return 1 - self.then.cost / self.now.cost if self.now.cost else 0.0
 
 
-def read_stored(ledger: Ledger, sessions_max: int = SESSIONS_MAX) -> list[Session]:
+def read_stored(manager: ContextCompressionManager, sessions_max: int = SESSIONS_MAX) -> list[Session]:
     """Return the sessions that changed last and are long enough to be useful: originals only, with their probes."""
     found: list[Session] = []
+    ledger = manager.ledger
     for row in ledger.list_sessions(limit=sessions_max * 10):
         ids = ledger.read_path(row.id).ids[:MESSAGES_MAX]
         if len(ids) < MESSAGES_MIN:
@@ -253,7 +254,7 @@ class TuningWatch:
     def _look(self, now: float) -> None:
         manager = self._manager
         try:
-            tuning = propose(read_stored(manager.ledger, SESSIONS_WATCHED), manager.config)
+            tuning = propose(read_stored(manager, SESSIONS_WATCHED), manager.config)
             self.last = tuning
             if tuning.changes:
                 apply(self._workspace, manager.ledger, tuning, now, by="tune: auto")

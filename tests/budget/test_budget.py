@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refold.budget import Counts, Thresholds, Tiers, decide, flat_budget, window_budget
+from refold.budget import Counts, Thresholds, Tiers, decide, flat_budget, read_tokens, window_budget
 from refold.errors import ConfigError
 
 
@@ -15,10 +15,10 @@ def test_one_number_is_trigger_limit_and_target() -> None:
     assert budget.soft == budget.hard == budget.target == 8_000
 
 
-@pytest.mark.parametrize("tokens", [0, -1, 10**12, True, 2.5, "8000"])
+@pytest.mark.parametrize("tokens", [0, -1, 10**12, True, 2.5, "8000 tokens"])
 def test_a_budget_that_is_not_a_sensible_number_is_refused(tokens: Any) -> None:
     with pytest.raises(ConfigError, match="budget"):
-        flat_budget(tokens)
+        flat_budget(read_tokens(tokens))
 
 
 def test_the_tiers_are_shares_of_the_window_less_the_reserve() -> None:

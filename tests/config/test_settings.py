@@ -47,7 +47,7 @@ from refold.tokens import ModelInfo, model_info
         ({"compact_trigger": "x"}, ["compact_trigger is 'x'"]),
         ({"window": 0}, ["window is 0"]),
         ({"window": {"gpt-4o": -1}}, ["window is {'gpt-4o': -1}"]),
-        ({"window": "64k"}, ["window is '64k'"]),
+        ({"window": "64q"}, ["window is '64q'"]),
         ({"window": 1000, "reserve": 2000}, ["reserve is 2,000", "window is 1,000"]),
         ({"auto": "maybe"}, ["auto_compress is 'maybe'", "on or off"]),
         ({"language": "fr"}, ["language is 'fr'", "'en' or 'zh'"]),

@@ -34,7 +34,7 @@ $ refold count a.json
 12 tokens
 ...
 $ make test
-$ cat a.json | refold compact - \\
+$ cat a.json | refold compress - \\
     --budget 10  # exit 5
 error: too small
 ```
@@ -61,7 +61,7 @@ def test_an_opt_out_holds_for_the_very_next_block_only() -> None:
 def test_a_console_block_yields_refold_commands_with_their_output_and_status() -> None:
     count, compact = read_commands(read_blocks(DOCUMENT)[2])
     assert count == Command("refold count a.json", ("12 tokens", "..."), 15, 0)
-    assert compact.text == "cat a.json | refold compact - \\\n    --budget 10  # exit 5"
+    assert compact.text == "cat a.json | refold compress - \\\n    --budget 10  # exit 5"
     assert (compact.expected, compact.status, compact.line) == (("error: too small",), 5, 19)
 
 

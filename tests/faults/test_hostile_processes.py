@@ -390,7 +390,7 @@ def test_tuning_while_another_process_writes(tmp_path: Path, project_root: Path)
     writer.start()
     try:
         for now in range(2):
-            tuning = propose(read_stored(manager.ledger), manager.config, trials_max=4)
+            tuning = propose(read_stored(manager), manager.config, trials_max=4)
             apply(tmp_path, manager.ledger, tuning, float(now + 1))
             load_config(tmp_path)
     finally:

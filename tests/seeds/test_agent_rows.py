@@ -126,7 +126,7 @@ async def test_s2_12_compact_says_before_after_freed_and_deleted_files_and_is_in
     assert "unchanged:" in text
     assert "undo with /undo" in text
     assert "/compact [instructions]" in text
-    named = "help context compact undo redo pin recall expand summary facts memory config model"
+    named = "help context compress compact undo redo pin recall expand summary facts memory config model"
     assert set(COMMANDS) == {*named.split(), "sessions", "resume", "export", "cost", "quit"}
 
 

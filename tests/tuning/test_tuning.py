@@ -27,7 +27,7 @@ def fill(workspace: Path, **settings: object) -> ContextCompressionManager:
 
 def test_s1_10_settings_that_cost_less_and_keep_as_much_are_proposed(tmp_path: Path) -> None:
     manager = fill(tmp_path)
-    stored = read_stored(manager.ledger)
+    stored = read_stored(manager)
     assert [session.id for session in stored] == ["long"], "five messages say nothing about folding"
     tuning = propose(stored, manager.config)
     assert tuning.changes
@@ -74,7 +74,7 @@ def test_s1_10_nothing_is_ever_set_outside_of_the_stated_bounds(knob: object) ->
 def test_s1_10_an_applied_proposal_is_written_to_the_project_and_logged(tmp_path: Path) -> None:
     (tmp_path / "refold.yaml").write_text("# ours\nwindow: 6000\nreserve: 500\ntarget_ratio: 0.6  # why not\n")
     manager = fill(tmp_path)
-    tuning = propose(read_stored(manager.ledger), manager.config)
+    tuning = propose(read_stored(manager), manager.config)
     apply(tmp_path, manager.ledger, tuning, now=1_000.0)
     text = (tmp_path / "refold.yaml").read_text()
     assert text.startswith("# ours\n")

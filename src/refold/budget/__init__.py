@@ -1,6 +1,6 @@
 """Budgets, triggers and prices: the room, when to act, and what it costs. Pure numbers; no conversation, no clock."""
 
-from refold.budget.budget import Budget, Tiers, flat_budget, window_budget
+from refold.budget.budget import Budget, Tiers, flat_budget, read_tokens, window_budget
 from refold.budget.economics import Carry, Charge, Economics, Tariff
 from refold.budget.trigger import Counts, Thresholds, Trigger, decide
 
@@ -16,5 +16,6 @@ __all__ = [
     "Trigger",
     "decide",
     "flat_budget",
+    "read_tokens",
     "window_budget",
 ]

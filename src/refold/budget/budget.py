@@ -6,6 +6,7 @@ within it. Nothing here looks at a conversation.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from refold.conversation.message import frozen
@@ -63,10 +64,24 @@ class Budget:
         return replace(self, soft=max(self.soft, min(self.hard, kept_tokens + self.spacing)))
 
 
+def read_tokens(value: object, name: str = "budget") -> int:
+    """Return a number of tokens, which may be written: 8000, "8,000", "8k", "0.2M"."""
+    if isinstance(value, str):
+        bare = value.strip().lower().replace(",", "").replace("_", "")
+        found = re.fullmatch(r"(-?[0-9]+)(?:(\.[0-9]+)?([km]))?", bare)
+        if found is None:
+            raise ConfigError(
+                "{name} is {value!r}; write a number of tokens as 8000, 8,000 or 8k", name=name, value=value[:40]
+            )
+        factor = {"k": 1_000, "m": 1_000_000}.get(found[3] or "", 1)
+        return int(found[1]) * factor + round(float(found[2] or 0) * factor)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError("{name} must be a whole number of tokens, not {kind}", name=name, kind=type(value).__name__)
+    return value
+
+
 def flat_budget(tokens: int) -> Budget:
     """Return the budget of a caller who names one number: soft = hard = target."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int):
-        raise ConfigError("budget must be a whole number of tokens, not {kind}", kind=type(tokens).__name__)
     if not 1 <= tokens <= 1_000_000_000:
         raise ConfigError("budget is {tokens} tokens; give a number between 1 and 1,000,000,000", tokens=tokens)
     return Budget(hard=tokens, soft=tokens, warn=tokens, target=tokens, window=tokens)

@@ -73,12 +73,14 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "trust", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
-    "Fit and measure": ("compact", "count", "replay", "eval", "trial", "tune"),
+    "Fit and measure": ("compress", "count", "replay", "eval", "trial", "tune"),
     "Look": ("sessions", "show", "state", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
     "Change": ("undo", "redo", "off", "on", "pin", "forget", "delete"),
     "Keep": ("export", "import", "verify"),
 }
+# Other words for a command: they work, and no list shows them.
+ALIASES = {"compact": "compress", "fold": "compress"}
 COLUMNS_MAX = 100
 _HEADING = re.compile(r"^[A-Z][a-z ]+:(?=$| refold| 0 )", re.M)
 _TYPE = re.compile(r" <[^<>]*+>")
@@ -298,7 +300,7 @@ class PlainGroup(_PlainHelp, TyperGroup):
                 typer.echo(self.get_help(ctx))
                 ctx.exit()
             args = [args[1], "--help"]
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [ALIASES.get(args[0], args[0]), *args[1:]])
 
     def format_options(self, ctx: Context, formatter: Formatter) -> None:
         if ctx.parent is None:
@@ -379,7 +381,7 @@ app = PlainTyper(
     epilog=format_examples(
         "refold chat                                  chat without overflowing the window",
         "refold serve                                 run a gateway for agents, and a web page",
-        "refold compact talk.json -b 8k -o fits.json  make a conversation fit",
+        "refold compress talk.json -b 8k -o fits.json  make a conversation fit",
         "refold replay ~/.claude/projects             see what refold would have saved",
     )
     + "\n\nExit codes: "

@@ -1,4 +1,4 @@
-"""``refold compact``: make a conversation from a file fit its budget, or compress a stored session now.
+"""``refold compress``: make a conversation from a file fit its budget, or compress a stored session now.
 
 For a file, the result goes to standard output or ``--out`` and the report to standard error; with ``--dry-run`` there
 is no result, and the report goes to standard output. With ``--json`` the report is JSON, on standard output unless the
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
 
 
 @app.command(
+    "compress",
     epilog=format_examples(
-        "refold compact session.json --budget 8k --out small.json",
-        "refold compact session.json --budget 8k --dry-run --explain",
-        "cat request.json | refold compact - --model gpt-5 > fits.json",
-        'refold compact --session SESSION --instructions "keep the file names"',
-    )
+        "refold compress session.json --budget 8k --out small.json",
+        "refold compress session.json --budget 8k --dry-run --explain",
+        "cat request.json | refold compress - --model gpt-5 > fits.json",
+        'refold compress --session SESSION --instructions "keep the file names"',
+    ),
 )
 def compact(
     file: Annotated[
@@ -195,7 +196,7 @@ def _refuse_session_name(file: str, workspace: str) -> None:
     with open_workspace(workspace) as manager:
         if manager.ledger.read_session(file) is not None:
             raise FormatError(
-                "there is no file {file!r}, but a stored session has that name: use 'refold compact --session'",
+                "there is no file {file!r}, but a stored session has that name: use 'refold compress --session'",
                 file=file[:80],
             )
 

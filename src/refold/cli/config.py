@@ -365,7 +365,7 @@ def tune(
     from refold.tuning import TRIALS_MAX, apply, propose, read_stored
 
     with open_workspace(workspace) as manager:
-        stored = read_stored(manager.ledger, sessions)
+        stored = read_stored(manager, sessions)
         if not stored:
             raise FormatError("no session here has eight messages or more yet; tune once there are some")
         with show_progress(tr("tuning")) as advance:

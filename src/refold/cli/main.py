@@ -9,8 +9,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from refold.cli.app import ALIASES, choose_command, run_to_end
 from refold.cli.app import app as _app
-from refold.cli.app import choose_command, run_to_end
 
 MODULES = (
     *(
@@ -29,7 +29,8 @@ MODULES = (
     ),
 )
 # Commands that need no other command's module.
-ALONE = {"chat": "chat", "serve": "serve", "mcp": "serve", "wrap": "wrap", "compact": "compact"}
+ALONE = {"chat": "chat", "serve": "serve", "mcp": "serve", "wrap": "wrap"}
+ALONE |= dict.fromkeys(("compress", *ALIASES), "compact")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """``refold count`` counts the tokens of a conversation; ``refold replay`` compares presets on recorded sessions.
 
-``count`` counts tool outputs, the system prompt and tool definitions separately; ``refold compact`` uses the same
+``count`` counts tool outputs, the system prompt and tool definitions separately; ``refold compress`` uses the same
 counts. ``replay`` prints a table or JSON, or writes a page with charts. Files are only read. Progress and unreadable
 lines go to standard error.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import typer
 
 from refold.cli.input import open_workspace
 from refold.cli.words import tr
-from refold.errors import RefoldError
+from refold.errors import ConfigError, RefoldError
 
 SESSIONS_COMPLETED_MAX = 1_000
 
@@ -107,10 +106,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 def read_tokens(text: str) -> int:
     """Parse a number of tokens: 8000, 8_000, 8,000, 8k, 0.2M."""
-    found = re.fullmatch(r"(-?[0-9]+)(?:(\.[0-9]+)?([km]))?", text.strip().lower().replace(",", "").replace("_", ""))
-    if found is None:
+    from refold.budget import read_tokens as read
+
+    try:
+        return read(text)
+    except ConfigError:
         raise typer.BadParameter(
             tr("{text!r} is not a number of tokens; write it as 8000, 8,000 or 8k", text=text[:40])
-        )
-    factor = {"k": 1_000, "m": 1_000_000}.get(found[3] or "", 1)
-    return int(found[1]) * factor + int(float(found[2] or 0) * factor)
+        ) from None

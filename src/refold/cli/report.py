@@ -1,4 +1,4 @@
-"""The report of ``refold compact``: what a compression did, stage by stage and change by change.
+"""The report of ``refold compress``: what a compression did, stage by stage and change by change.
 
 Every change names its messages, its reason, and the handle of the original. rich is imported at the top, so commands
 import this module only when they print.

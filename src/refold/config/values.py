@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args, get_typ
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from refold.budget import Budget, Thresholds, Tiers, window_budget
+from refold.budget import Budget, Thresholds, Tiers, read_tokens, window_budget
 from refold.config.layers import MEANINGS, Merged, suggest
 from refold.errors import ConfigError
 from refold.ledger.place import LedgerPlace
@@ -49,6 +49,17 @@ def _refuse_switch(value: object) -> object:
     if isinstance(value, str):
         # People write 64_000 and 64,000; the environment has only strings.
         return value.strip().replace(",", "").replace("_", "")
+    return value
+
+
+def _read_count(value: object) -> object:
+    """Read a whole number, which may be written 64k or 0.2M."""
+    value = _refuse_switch(value)
+    if isinstance(value, str) and value[-1:].lower() in ("k", "m"):
+        try:
+            return read_tokens(value)
+        except ConfigError:
+            raise ValueError("give a number such as 64000 or 64k") from None
     return value
 
 
@@ -91,8 +102,8 @@ def _check_pattern(value: str) -> str:
 
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_refuse_set)]
-Count = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=TOKENS_MAX)]
-Positive = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=TOKENS_MAX)]
+Count = Annotated[int, BeforeValidator(_read_count), Field(ge=0, le=TOKENS_MAX)]
+Positive = Annotated[int, BeforeValidator(_read_count), Field(ge=1, le=TOKENS_MAX)]
 Share = Annotated[float, BeforeValidator(_read_share), Field(gt=0, le=1)]
 Score = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
 Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX)]

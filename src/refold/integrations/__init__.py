@@ -33,7 +33,7 @@ def open_session(
     *,
     workspace: str | Path = ".",
     manager: ContextCompressionManager | None = None,
-    window: int | None = None,
+    window: int | str | None = None,
     format: str | None = None,  # noqa: A002 - the word users know
     codec: Codec | None = None,
     is_observation: Callable[[Any], bool] | None = None,
@@ -47,6 +47,21 @@ def open_session(
         CompressionConfig(**settings), workspace, is_observation=is_observation
     )
     return chosen.session(session, window=window, format=format, codec=codec)
+
+
+class NamedSession(ManagedSession):
+    """One conversation that fits its window, kept in a workspace: ``Session("support-17", window="128k")``.
+
+    Options are those of ``refold.wrap``. ``prepare(messages)`` returns a context to send, ``commit`` stores an answer;
+    undo, recall, status and tools are methods.
+    """
+
+    def __init__(self, session: str | Callable[[], str] = "", **options: Unpack[SessionOptions]) -> None:
+        made = open_session(session, **options)
+        super().__init__(made.manager, made._find_name, made._defaults, is_found=made._is_found)
+
+
+Session = NamedSession
 
 
 # The extras that are not called like the package they bring.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 Share: TypeAlias = float | None
-Count: TypeAlias = int | None
+Count: TypeAlias = int | str | None
 Stage: TypeAlias = Mapping[str, Any] | object
 
 
@@ -48,7 +48,7 @@ class Settings(TypedDict, total=False):
 
     preset_name: str
     model: str | None
-    window: int | None
+    window: int | str | None
     context_window_tokens: Count
     reserve: Count
     tokenizer: str | None

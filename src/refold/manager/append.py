@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from refold.budget import read_tokens
 from refold.config import CompressionConfig
 from refold.config.values import leave_room, window_of
 from refold.conversation import because
@@ -84,20 +85,26 @@ def make_request(
     intake: Intake,
     beside: Beside,
     *,
-    window: int | None = None,
-    reserve: int | None = None,
+    window: int | str | None = None,
+    reserve: int | str | None = None,
 ) -> Request:
     """Return the request; raise ConfigError if a number is invalid. A body's ``max_tokens`` may lower the reserve."""
-    for name, value in (("window", window), ("reserve", reserve)):
-        if value is not None and (type(value) is not int or value < 0):
-            raise ConfigError(
-                "{name} must be a whole number of tokens, not {value!r}", name=name, value=str(value)[:40]
-            )
+    window, reserve = read_room(window, "window"), read_room(reserve, "reserve")
     whole = beside.complete(intake)
     named = whole.model, whole.format
     if reserve is None and (wanted := read_output_limit(intake.body)):
         reserve = leave_room(config, whole.model, wanted, window)
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
+
+
+def read_room(value: object, name: str) -> int | None:
+    """Return a window or reserve in tokens; raise ConfigError if it is no such number."""
+    if value is None:
+        return None
+    tokens = read_tokens(value, name)
+    if tokens < 0:
+        raise ConfigError("{name} is {tokens}; give a number of tokens of 0 or more", name=name, tokens=tokens)
+    return tokens
 
 
 def check_messages(messages: object) -> Sequence[object]:

@@ -30,7 +30,16 @@ from refold.ledger.salvage import Salvaged
 from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
-from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in, truncate
+from refold.manager.append import (
+    Request,
+    append_new,
+    check_session,
+    choose_messages,
+    make_request,
+    read_room,
+    take_in,
+    truncate,
+)
 from refold.manager.background import Background, PageQueue
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
@@ -139,8 +148,8 @@ class ContextCompressionManager:
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
-        window: int | None = None,
-        reserve: int | None = None,
+        window: int | str | None = None,
+        reserve: int | str | None = None,
         codec: Codec | None = None,
     ) -> PreparedContext:
         """Return a context of this session that fits the model's window.
@@ -166,8 +175,8 @@ class ContextCompressionManager:
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
-        window: int | None = None,
-        reserve: int | None = None,
+        window: int | str | None = None,
+        reserve: int | str | None = None,
         codec: Codec | None = None,
     ) -> PreparedContext:
         """The same as ``prepare_context``, for callers without an event loop."""
@@ -210,8 +219,8 @@ class ContextCompressionManager:
         session_id: str | Callable[[], str],
         *,
         model: str | None = None,
-        window: int | None = None,
-        reserve: int | None = None,
+        window: int | str | None = None,
+        reserve: int | str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
         codec: Codec | None = None,
     ) -> ManagedSession:
@@ -219,7 +228,8 @@ class ContextCompressionManager:
 
         The id may be a function, which is called at every use. Where it is empty, the history decides.
         """
-        defaults = {"model": model, "window": window, "reserve": reserve, "format": format, "codec": codec}
+        room = {"window": read_room(window, "window"), "reserve": read_room(reserve, "reserve")}
+        defaults = {"model": model, **room, "format": format, "codec": codec}
         return ManagedSession(self, session_id, defaults)
 
     def find_session(self, messages: Iterable[Any] | Mapping[str, Any], *, codec: Codec | None = None) -> str | None:

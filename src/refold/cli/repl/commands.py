@@ -15,6 +15,7 @@ from rich.text import Text
 
 from refold.agent.context_tools import Texts
 from refold.agent.events import find_undo
+from refold.cli.app import ALIASES
 from refold.cli.config import format_row
 from refold.cli.output import make_table
 from refold.cli.repl.keyboard import COMMAND_LIST
@@ -49,7 +50,7 @@ Run = Callable[[ChatSession, Screen, str], "Awaitable[None] | None"]
 
 async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
     name, _, argument = line.strip().removeprefix("/").partition(" ")
-    command = COMMANDS.get(name.lower())
+    command = COMMANDS.get(ALIASES.get(name.lower(), name.lower()))
     if command is None:
         near = get_close_matches(name.lower(), COMMANDS, 1)
         hint = tr("; did you mean /{name}?", name=near[0]) if near else tr("; /help lists them")
@@ -97,7 +98,7 @@ def run_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # no
         screen.note("next: {tell}", tell=status.ahead.tell(find_language()))
 
 
-async def run_compact(chat: ChatSession, screen: Screen, argument: str) -> None:
+async def run_compress(chat: ChatSession, screen: Screen, argument: str) -> None:
     # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
         screen.note(Texts(find_language())("nothing_to_compress"))
@@ -303,4 +304,4 @@ def run_quit(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa:
     chat.is_over = True
 
 
-COMMANDS: dict[str, Run] = {command.name: globals()[f"run_{command.name}"] for command in COMMAND_LIST}
+COMMANDS: dict[str, Run] = {one.name: globals()[f"run_{ALIASES.get(one.name, one.name)}"] for one in COMMAND_LIST}

@@ -40,7 +40,8 @@ class CommandName(NamedTuple):
 COMMAND_LIST = (
     CommandName("help", "", "this list"),
     CommandName("context", "", "how full the context is, and what fills it"),
-    CommandName("compact", "[instructions]", "compress now; optionally say what to keep"),
+    CommandName("compress", "[instructions]", "compress now; optionally say what to keep"),
+    CommandName("compact", "[instructions]", "the same; /fold, too"),
     CommandName("undo", "[id]", "undo the last compression, or one by its id"),
     CommandName("redo", "", "redo what was undone"),
     CommandName("pin", "HANDLE", "never compress this message"),
