@@ -33,7 +33,10 @@ ANY_VERSION = ("certifi", "litellm-proxy-extras", "litellm-enterprise")
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework, the packages of its oldest and newest environment, and the package whose version is shown."""
+    """A framework, the packages of its oldest and newest environment, and the package whose version is shown.
+
+    One without an adapter, which works through ``refold.wrap`` or the gateway, has no oldest version.
+    """
 
     name: str
     shown: str
@@ -95,6 +98,11 @@ FRAMEWORKS = (
         ("autogen-agentchat", "autogen-ext[openai]"),
     ),
     Framework("agno", "agno", ("agno==3.0.0", "openai", "anthropic"), ("agno", "openai", "anthropic")),
+    Framework("instructor", "instructor", (), ("instructor", "openai")),
+    Framework("smolagents", "smolagents", (), ("smolagents[openai]",)),
+    Framework("dspy", "dspy", (), ("dspy",)),
+    Framework("claude_agent_sdk", "claude-agent-sdk", (), ("claude-agent-sdk",)),
+    Framework("browser_use", "browser-use", (), ("browser-use",)),
 )
 
 
@@ -103,8 +111,8 @@ def find_uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
 
 
-def build(name: str, packages: tuple[str, ...]) -> Path:
-    """Build an environment and return its Python."""
+def build(name: str, packages: tuple[str, ...], extra: str = "") -> Path:
+    """Build an environment with an extra of refold, and return its Python."""
     folder = HOME / name
     python = folder / "bin" / "python"
     if not python.exists():
@@ -112,7 +120,7 @@ def build(name: str, packages: tuple[str, ...]) -> Path:
     install = [find_uv(), "pip", "install", "-q", "--upgrade", "--python", str(python)]
     any_version = HOME / "any-version.txt"
     any_version.write_text("\n".join(ANY_VERSION) + "\n")
-    subprocess.run([*install, "--override", str(any_version), "-e", str(ROOT), *TOOLS, *packages], check=True)
+    subprocess.run([*install, "--override", str(any_version), "-e", f"{ROOT}{extra}", *TOOLS, *packages], check=True)
     subprocess.run([*install, "--no-deps", *ORACLE], check=True)
     return python
 
@@ -125,8 +133,10 @@ def read_version(python: Path, package: str) -> str:
 
 def run(framework: Framework, which: str) -> tuple[str, bool]:
     """Return the row of one environment, and whether all of its cases passed."""
-    python = build(f"{framework.name}-{which}", framework.oldest if which == "oldest" else framework.newest)
-    files = [f"tests/integrations/test_{framework.name}.py", "tests/integrations/test_pages.py"]
+    packages = framework.oldest if which == "oldest" else framework.newest
+    python = build(f"{framework.name}-{which}", packages, "" if framework.oldest else "[server]")
+    names = (framework.name, "pages", "growing")
+    files = [file for name in names if (ROOT / (file := f"tests/integrations/test_{name}.py")).exists()]
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--timeout", "900"]
     command += ["-k", framework.name, *files]
     # Some frameworks keep files in the home folder that another version cannot read.
@@ -167,7 +177,7 @@ def main(words: list[str]) -> int:
     for framework in FRAMEWORKS:
         if names and framework.name not in names:
             continue
-        for which in VERSIONS[-1:] if "--newest" in words else VERSIONS:
+        for which in VERSIONS[-1:] if "--newest" in words or not framework.oldest else VERSIONS:
             print(f"== {framework.name}, {which}", file=sys.stderr)
             row, passed = run(framework, which)
             print(row)

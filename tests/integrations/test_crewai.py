@@ -121,6 +121,6 @@ def test_a_call_that_belongs_to_nobody_needs_no_name(tmp_path: Path) -> None:
         llm = wrap_llm(LLM(model="openai/gpt-4o", api_key="any", base_url=provider.openai_url), workspace=tmp_path)
         assert llm.call("Hello.") == "Hi."
     assert [one["content"] for one in llm.refold.messages()] == ["Hello.", "Hi."]
-    with pytest.raises(ConfigError, match="an LLM of CrewAI, not str"):
+    with pytest.raises(ConfigError, match="a BaseLLM of crewai, not str"):
         wrap_llm("gpt-4o", workspace=tmp_path)
     llm.refold_adapter.manager.close()

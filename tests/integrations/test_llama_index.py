@@ -136,5 +136,5 @@ async def test_an_agent_that_calls_tools_in_its_text_fits_too(tmp_path: Path) ->
 
 
 def test_only_an_llm_of_the_framework_can_be_wrapped(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="an LLM of LlamaIndex, not str"):
+    with pytest.raises(ConfigError, match="a LLM of llama_index, not str"):
         wrap_llm("gpt-4o", "s1", workspace=tmp_path)

@@ -80,6 +80,8 @@ class AgentsDriver:
     wire = "openai-responses"
     unsupported: ClassVar[Mapping[str, str]] = {
         "metadata": "an item of this interface has no field for any",
+        "nameless": "the session is the history, and every session of the SDK has an id",
+        "strangers": "the session is the history, and every session of the SDK has an id",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:

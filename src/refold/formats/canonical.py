@@ -1,6 +1,6 @@
 """The canonical form of a message, and its digest: two messages with the same digest are the same.
 
-It ignores ``cache_control``, null fields and key order. A string equals one text part, all spellings of empty content
+It ignores marks for caches, null fields and key order. A string equals one text part, all spellings of empty content
 are equal, and arguments are compared as parsed JSON. Everything else counts, also fields unknown to this version. The
 canonical form is for hashing only; it is never sent.
 """
@@ -30,6 +30,7 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
 _TEXT_TYPES = frozenset(("text", "input_text", "output_text"))
 _STRINGS = frozenset((str,))
+_CACHE_MARKS = frozenset(("cache_control", "cache_breakpoint"))  # Anthropic's, and CrewAI's, which it never sends.
 # Fields that may hold something to normalise; a message without them is hashed as it is.
 _TOUCHED_KEYS = frozenset(("cache_control", "tool_calls", "function_call", "arguments", "output", "type"))
 
@@ -95,7 +96,7 @@ def list_children(value: object) -> Iterable[object]:
 
 
 def _canonical_message(raw: dict[str, Any]) -> dict[str, Any]:
-    form = {key: value for key, value in raw.items() if value is not None and key != "cache_control"}
+    form = {key: value for key, value in raw.items() if value is not None and key not in _CACHE_MARKS}
     if form.get("type") == "message":
         del form["type"]  # Responses: a message item may leave its type out.
     for key in ("content", "output"):
@@ -153,9 +154,8 @@ def _canonical_block(block: Any, levels: int) -> Any:
 
 
 def _is_bare_text(block: Any) -> bool:
-    if not isinstance(block, dict) or block.keys() != {"type", "text"}:
-        return False
-    return isinstance(block["type"], str) and block["type"] in _TEXT_TYPES
+    is_bare = isinstance(block, dict) and block.keys() == {"type", "text"}
+    return is_bare and isinstance(block["type"], str) and block["type"] in _TEXT_TYPES
 
 
 def _dump(form: dict[str, Any], where: str) -> bytes:

@@ -203,12 +203,29 @@ class MethodAdapter(Adapter, ABC):
     ``methods`` says for each method which of a session's methods runs it: ``call``, ``call_async``, ``stream``,
     ``stream_async``, or ``open_stream`` for a coroutine function that returns an async stream. ``argument`` is the
     name of the argument that has the messages; a text there is one of the user's. ``model`` is where the object has
-    the name of its model.
+    the name of its model. ``base`` is the framework's class of such objects; methods inherited from it are left alone,
+    because they use the others. ``more`` are further members of the copy's class.
     """
 
     methods: ClassVar[Mapping[str, str]]
     argument: ClassVar[str] = "messages"
     model: ClassVar[str] = "model"
+    base: ClassVar[type] = object
+    more: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def wrap(
+        cls, thing: Any, /, session: str | Callable[..., str] | None = None, **options: Unpack[SessionOptions]
+    ) -> Any:
+        """Return a copy of a model or client whose requests fit; its ``refold`` is the session: undo, recall, tools.
+
+        ``session`` is a name, or a function that finds one. Without it the framework's name of a conversation is used,
+        or the conversation is recognised by its messages.
+        """
+        if not isinstance(thing, cls.base):
+            home = cls.base.__module__.partition(".")[0]
+            raise ConfigError(f"this takes a {cls.base.__name__} of {home}, not {type(thing).__name__}")
+        return cls(session, **options).fit_methods(thing)
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:  # noqa: ARG002 - for subclasses
         """Return the session of a call; None if the call is not part of a conversation."""
@@ -222,17 +239,14 @@ class MethodAdapter(Adapter, ABC):
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return a function that reads what to commit from an answer, or from each piece of one."""
 
-    def fit_methods(self, thing: Any, *, base: type = object, **own: Any) -> Any:
-        """Return a copy of an object whose methods fit requests; all of it is on its class, which copies keep.
-
-        Methods that it inherits from ``base`` are left alone: they use the others.
-        """
+    def fit_methods(self, thing: Any) -> Any:
+        """Return a copy of an object whose methods fit requests; all of it is on its class, which copies keep."""
         kind, made = type(thing), copy.copy(thing)
         found = {name: getattr(kind, name, None) for name in self.methods}
         present = {
             name: self.methods[name]
             for name, one in found.items()
-            if callable(one) and one is not getattr(base, name, None)
+            if callable(one) and one is not getattr(self.base, name, None)
         }
         first = next(iter(self.methods))
         if first not in present:
@@ -243,7 +257,7 @@ class MethodAdapter(Adapter, ABC):
             "refold_adapter": property(lambda _: self),
             "session_for": lambda _, *context: self.session_for(*context),
             "__module__": kind.__module__,
-            **own,
+            **self.more,
         }
         fitted = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(body))
         object.__setattr__(made, "__class__", fitted)

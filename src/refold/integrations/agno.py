@@ -8,11 +8,10 @@ Without ``session`` each session of the agent is one of refold's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.options import SessionOptions
 from refold.integrations.parts import At, PartKind, PartsCodec, write_url
 from refold.manager.managed import ManagedSession
 
@@ -68,9 +67,7 @@ class AgnoAdapter(MethodAdapter):
         return read
 
 
-def wrap_model(model: Any, /, session: str | None = None, **options: Unpack[SessionOptions]) -> Any:
-    """Return a copy of a model whose requests fit; ``model.refold`` is its session: undo, recall, status, tools."""
-    return AgnoAdapter(session, **options).fit_methods(model)
+wrap_model = AgnoAdapter.wrap
 
 
 def make_tool(tool: Any) -> Function:

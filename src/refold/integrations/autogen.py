@@ -9,11 +9,10 @@ The client sees all of a request: system messages, tools, usage and refusals. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.options import SessionOptions
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
@@ -56,9 +55,7 @@ class AutoGenAdapter(MethodAdapter):
         return _read_answer
 
 
-def wrap_client(client: m.ChatCompletionClient, session: str = "", **options: Unpack[SessionOptions]) -> Any:
-    """Return a client for one agent whose requests fit; ``client.refold`` is its session: undo, recall, status."""
-    return AutoGenAdapter(session, **options).fit_methods(client)
+wrap_client = AutoGenAdapter.wrap
 
 
 class RefoldContext(ChatCompletionContext):
@@ -78,7 +75,8 @@ class RefoldContext(ChatCompletionContext):
     async def add_message(self, message: Any) -> None:
         """Add a message; an answer of the model is stored at once."""
         await super().add_message(message)
-        await self.refold.commit_async([message] if isinstance(message, m.AssistantMessage) else [])
+        if isinstance(message, m.AssistantMessage):
+            await self.refold.commit_async([message])
 
 
 def make_tool(tool: Any) -> FunctionTool:

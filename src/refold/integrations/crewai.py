@@ -10,12 +10,10 @@ refused request; the LLM gets a copy that fits, and the agent keeps its history.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
-from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.options import SessionOptions
 from refold.integrations.parts import write_call
 from refold.manager.managed import ManagedSession
 
@@ -31,6 +29,12 @@ class CrewAdapter(MethodAdapter):
     """Fits the calls of an LLM. Without a name, every task of every agent is a session."""
 
     methods: ClassVar = {"call": "call", "acall": "call_async"}
+    base = BaseLLM
+    # Requests always fit, so CrewAI has nothing to summarise, and large results need no file.
+    more: ClassVar = {
+        "is_context_window_overflowing_threshold": lambda *_, **__: False,
+        "is_tool_result_overflowing_threshold": lambda *_, **__: (False, 0),
+    }
 
     def find_name(self, agent: Any = None, task: Any = None) -> str:
         """Return the ids of the task and the agent."""
@@ -51,20 +55,7 @@ class CrewAdapter(MethodAdapter):
         return read
 
 
-def wrap_llm(
-    llm: Any, session: str | Callable[[Any, Any], str] | None = None, **options: Unpack[SessionOptions]
-) -> Any:
-    """Return a copy of an LLM whose calls fit their window.
-
-    ``session`` is a name, or a function of the agent and the task that call. ``llm.refold`` is the session that was
-    named, ``llm.session_for(agent, task)`` that of a task: undo, recall, tools.
-    """
-    if not isinstance(llm, BaseLLM):
-        raise ConfigError(f"wrap_llm takes an LLM of CrewAI, not {type(llm).__name__}")
-    # Requests always fit, so CrewAI has nothing to summarise, and large results need no file.
-    never: dict[str, Any] = {"is_context_window_overflowing_threshold": lambda *_, **__: False}
-    never |= {"is_tool_result_overflowing_threshold": lambda *_, **__: (False, 0)}
-    return CrewAdapter(session, **options).fit_methods(llm, **never)
+wrap_llm = CrewAdapter.wrap
 
 
 def make_tool(tool: Any) -> Tool:

@@ -9,12 +9,11 @@ each thread is a session, and each sub-agent a child of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from refold.formats import ModelReply
 from refold.integrations import MethodAdapter, needs
 from refold.integrations.langchain import LangChainCodec, ThreadNames, make_tool, name_model, read_answer
-from refold.integrations.options import SessionOptions
 
 with needs("wrap_model", "langchain 1.0"):
     from langchain_core.language_models import BaseChatModel
@@ -26,7 +25,7 @@ __all__ = ["ChatModelAdapter", "make_tool", "wrap_model"]
 class ChatModelAdapter(ThreadNames, MethodAdapter):
     """Fits the requests of a chat model; ``_agenerate`` and ``_astream`` are left out where LangChain derives them."""
 
-    codec = LangChainCodec()
+    codec, base = LangChainCodec(), BaseChatModel
     methods: ClassVar = {
         "_generate": "call", "_agenerate": "call_async", "_stream": "stream", "_astream": "stream_async"
     }  # fmt: skip
@@ -47,6 +46,4 @@ class ChatModelAdapter(ThreadNames, MethodAdapter):
         return read
 
 
-def wrap_model(model: Any, /, session: str | Callable[[], str] | None = None, **options: Unpack[SessionOptions]) -> Any:
-    """Return a copy of a chat model whose requests fit; ``model.refold`` is the session: undo, recall, tools."""
-    return ChatModelAdapter(session, **options).fit_methods(model, base=BaseChatModel)
+wrap_model = ChatModelAdapter.wrap

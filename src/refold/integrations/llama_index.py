@@ -9,15 +9,13 @@ A ``Memory`` would be the wrong place: it does not see the turn that is running.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.formats.intake import to_plain
 from refold.integrations import MethodAdapter, needs
-from refold.integrations.options import SessionOptions
 from refold.integrations.parts import At, PartKind, PartsCodec
 
 with needs("wrap_llm", "llama-index-core 0.14.6"):
@@ -64,7 +62,7 @@ class LlamaIndexCodec(PartsCodec):
 class LlamaIndexAdapter(MethodAdapter):
     """Fits the chat methods of an LLM."""
 
-    codec, model = LlamaIndexCodec(), "metadata.model_name"
+    codec, model, base = LlamaIndexCodec(), "metadata.model_name", LLM
     methods: ClassVar = {
         "chat": "call", "achat": "call_async", "stream_chat": "stream", "astream_chat": "open_stream"
     }  # fmt: skip
@@ -74,11 +72,7 @@ class LlamaIndexAdapter(MethodAdapter):
         return lambda answer: ModelReply([answer.message], At("usage").take(answer.raw))
 
 
-def wrap_llm(llm: Any, session: str | Callable[[], str] = "", **options: Unpack[SessionOptions]) -> Any:
-    """Return a copy of an LLM whose chats fit their window; ``llm.refold`` is the session: undo, recall, tools."""
-    if not isinstance(llm, LLM):
-        raise ConfigError(f"wrap_llm takes an LLM of LlamaIndex, not {type(llm).__name__}")
-    return LlamaIndexAdapter(session, **options).fit_methods(llm)
+wrap_llm = LlamaIndexAdapter.wrap
 
 
 def make_tool(tool: Any) -> FunctionTool:

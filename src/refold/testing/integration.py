@@ -81,9 +81,9 @@ def expect_fits(rig: Rig, provider: ScriptedProvider) -> None:
     assert max(sizes) <= WINDOW, f"a request has {max(sizes):,} tokens, the room for its answer included"
 
 
-def expect_originals(rig: Rig, numbers: Sequence[int]) -> None:
+def expect_originals(rig: Rig, numbers: Sequence[int], session: str = "s1") -> None:
     """Check that every result is stored whole, and once."""
-    texts = [json.dumps(message, ensure_ascii=False) for message in rig.stored()]
+    texts = [json.dumps(message, ensure_ascii=False) for message in rig.stored(session)]
     for number in numbers:
         wanted = json.dumps(read_sensor(number), ensure_ascii=False)[1:-1]
         found = sum(wanted in text or json.dumps(wanted)[1:-1] in text for text in texts)
@@ -243,6 +243,40 @@ def case_apart(rig: Rig) -> None:
     for name in agents:
         text = json.dumps(rig.stored(f"agent-{name}"))
         assert [other for other in agents if f"the {other} hall" in text] == [name]
+
+
+def case_nameless(rig: Rig) -> None:
+    """Without a name, a conversation is one session: it grows, folds, and goes on after a restart."""
+    saved = None
+    with rig.provider(Steps(steps=6)) as provider:
+        for turn in range(4):
+            agent = rig.make(provider, session="", saved=saved)
+            for part in ("first", "second"):
+                assert DONE in rig.run(agent, f"Turn {turn}, {part} half: read six sensors.")
+            saved = agent.save()
+        expect_fits(rig, provider)
+        assert has_record(list_requests(provider)[-1]), "nothing was folded"
+    with rig.manager() as manager:
+        (session,) = [row.id for row in manager.ledger.list_sessions()]
+    expect_originals(rig, range(48), session)
+
+
+def case_strangers(rig: Rig) -> None:
+    """Without a name, people who begin alike and are answered alike have a session each, after a restart, too."""
+    people: dict[str, Any] = {}
+    with rig.provider(lambda request: ScriptedReply(f"Noted {len(request.messages)}.")) as provider:
+        for texts in (("Hello.", "Thanks."), ("The secret of {}.", "Again, the secret of {}.")):
+            people = {
+                name: rig.make(provider, session="", saved=people[name].save() if people else None) for name in "AB"
+            }
+            for text in texts:
+                for name, agent in people.items():
+                    rig.run(agent, text.format(name))
+    with rig.manager() as manager:
+        known = [row.id for row in manager.ledger.list_sessions()]
+        found = [" ".join(hit.text for hit in manager.recall(one, "secret", 20)) for one in known]
+    owners = ["".join(name for name in people if f"secret of {name}" in text) for text in found]
+    assert set(filter(None, owners)) == {"A", "B"}, f"whose words recall finds in each session: {owners}"
 
 
 def case_metadata(rig: Rig) -> None:
