@@ -71,6 +71,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("integrations", "sizes as people write them, Session, print(prepared), aliases", 15),
     ("manager", "sizes as people write them, Session, print(prepared), aliases", 4),
     ("refold", "sizes as people write them, Session, print(prepared), aliases", 17),
+    ("web", "one glance: the picture of the window, sources of record lines, marked finds", 78),
     ("web", "the list names the client", 3),
     ("manager", "a recording is played and continued for every face", 124),
     ("manager", "a pinned message leaves its fold", 52),

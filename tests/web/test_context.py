@@ -36,7 +36,7 @@ def url(workspace: Path) -> Iterator[str]:
 
 
 def read_parts(page: Any) -> dict[str, int]:
-    rows = page.locator(".context-body .parts").first.locator(".part-row")
+    rows = page.locator(".context-gauge .part-row")
     return {
         row.locator("dt").inner_text().strip(): int(row.locator("dd").inner_text().replace(",", ""))
         for row in rows.all()
@@ -51,7 +51,11 @@ def test_the_parts_add_up_to_what_the_gauge_says(browser: Browser, url: str) -> 
     free = parts.pop("Free")
     assert sum(parts.values()) == used
     assert used + free == hard
-    assert {"User", "Assistant", "Tool output", "Folds"} <= parts.keys()
+    assert {"Task", "Records", "Recent messages"} <= parts.keys()
+    shares = page.locator(".gauge-track .part").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().width)"
+    )
+    assert max(shares) > 100, "the parts are a picture, not a line"
     meter = page.get_by_role("meter")
     assert meter.get_attribute("aria-valuenow") == str(used)
     assert page.locator(".tick").count() == 3

@@ -101,30 +101,19 @@ def test_a_text_without_end_stays_plain() -> None:
 
 
 def test_a_summary_keeps_its_lines_and_headings() -> None:
-    tree = to_lines("## Status\nU> first\nA> second\n\n## Next\n$ make")
-    assert tree == [
-        ["h4", None, ["Status"]],
-        ["div", {"class": "lines"}, ["U>", " first\n", "A>", " second"]],
-        ["h4", None, ["Next"]],
-        ["div", {"class": "lines"}, ["$ make"]],
+    assert to_lines("## Status\nU> first\nA> second\n\n## Next\n$ make") == [
+        {"title": "Status"},
+        {"at": 1, "tree": ["U>", " first"]},
+        {"at": 2, "tree": ["A>", " second"]},
+        {"title": "Next"},
+        {"at": 5, "tree": ["$ make"]},
     ]
 
 
 def test_a_summary_names_who_is_quoted_and_shows_code() -> None:
-    tree = to_lines("U> run `make`\nA> a> b, `open\n", {"U": "User", "A": "Assistant"})
-    assert tree == [
-        [
-            "div",
-            {"class": "lines"},
-            [
-                ["strong", None, ["User:"]],
-                " run ",
-                ["code", None, ["make"]],
-                "\n",
-                ["strong", None, ["Assistant:"]],
-                " a> b, `open",
-            ],
-        ]
+    assert to_lines("U> run `make`\nA> a> b, `open\n", {"U": "User", "A": "Assistant"}) == [
+        {"at": 0, "tree": [["strong", None, ["User:"]], " run ", ["code", None, ["make"]]]},
+        {"at": 1, "tree": [["strong", None, ["Assistant:"]], " a> b, `open"]},
     ]
 
 

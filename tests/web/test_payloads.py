@@ -119,7 +119,7 @@ PRESS = """([kind, name]) => {
 def open_all(page: Any) -> None:
     """Open whatever can be opened, in the page itself: a row may go away with what the last click opened."""
     wait_for_rows(page)
-    for name in ("Unfold all", "Whole summary", "Exactly what the model reads", "Open in full"):
+    for name in ("Unfold all", "Open the record", "Exactly what the model reads", "Open in full"):
         page.wait_for_function(PRESS, arg=[".talk button", name])
         wait_for_rows(page)
     page.wait_for_function(PRESS, arg=[".talk .block-head[aria-expanded=false]", ""])

@@ -185,6 +185,12 @@ def test_before_and_after_stand_side_by_side_with_tokens(browser: Browser, url: 
         for side in ("before", "after")
     )
     assert raw > 1.5 * sent > 0
+    # What the model does not read has no place in the column of what was sent.
+    fold = find_folds(workspace)[0]
+    beside = [one.text for one in fold.fold.facts if one.text not in fold.text]
+    said = page.locator(".pane-after").inner_text()
+    assert not [one for one in beside if one in said]
+    assert not page.locator(".pane-after .chip", has_text="not sent").count()
 
 
 def test_a_message_is_pinned_and_unpinned(browser: Browser, url: str, workspace: Path) -> None:
@@ -215,6 +221,75 @@ def test_a_folded_message_that_is_pinned_comes_back_into_view(browser: Browser, 
     assert "it is back in view" in read_notices(page)
     page.locator(".turn:not(.inside) .pin.on").first.wait_for()
     assert count_view(workspace, "pin-folded") > before
+
+
+IS_MARKED = """words => {
+  const box = document.querySelector(".talk-scroll").getBoundingClientRect();
+  return [...(CSS.highlights.get("recall") ?? [])].some((one) => {
+    const range = document.createRange();
+    range.setStart(one.startContainer, one.startOffset);
+    range.setEnd(one.endContainer, one.endOffset);
+    const place = range.getBoundingClientRect();
+    const isSeen = place.height && place.top >= box.top && place.bottom <= box.bottom;
+    return isSeen && range.toString().toLowerCase() === words.toLowerCase();
+  });
+}"""
+
+
+def test_find_opens_the_row_and_marks_the_words(browser: Browser, url: str, workspace: Path) -> None:
+    log = "".join(f"line {number}: nothing to see\n" for number in range(2_000)) + "the needle of the stack\n"
+    with open_manager(workspace) as manager:
+        call = {"id": "c1", "type": "function", "function": {"name": "read_log", "arguments": "{}"}}
+        manager.append(
+            "haystack",
+            [
+                {"role": "user", "content": "Look."},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": log},
+                *(
+                    {"role": role, "content": f"{role} goes on, {at}"}
+                    for at in range(30)
+                    for role in ("assistant", "user")
+                ),
+            ],
+        )
+    page = browser.open(f"{url}haystack")
+    find = page.get_by_role("searchbox", name="Find in session")
+    find.fill("needle of the stack")
+    find.press("Enter")
+    page.get_by_text("1 of 1").wait_for()
+    page.wait_for_function(IS_MARKED, arg="needle of the stack")
+
+
+def test_every_line_of_a_record_leads_to_its_source(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    line = next(one for one in fold.fold.summary.splitlines() if one.startswith("A> ") and len(one) > 40)
+    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    card = page.locator(".fold").first
+    card.wait_for()
+    assert not card.get_by_role("button", name=line[3:40]).count(), "the record is closed"
+    card.get_by_role("button", name="Open the record").click()
+    card.get_by_role("button", name=line[3:40]).first.click()
+    page.wait_for_function(IS_MARKED, arg=line[3:].replace("`", ""))
+    assert page.locator(".turn.inside", has_text=line[3:40].replace("`", "")).count()
+
+
+def test_the_difference_looks_different_at_once(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    page.locator(".fold").first.wait_for()
+    page.get_by_role("button", name="Difference").click()
+    page.wait_for_function(
+        """() => {
+          const box = document.querySelector(".talk-scroll").getBoundingClientRect();
+          const isSeen = (one) => {
+            const place = one.getBoundingClientRect();
+            return place.top < box.bottom - 40 && place.bottom > box.top;
+          };
+          const has = (kind) => [...document.querySelectorAll(`.look-difference ${kind}`)].some(isSeen);
+          return has(".turn.gone") && has(".fold");
+        }"""
+    )
 
 
 def test_a_session_is_searched_and_filtered_by_role(browser: Browser, url: str, workspace: Path) -> None:

@@ -12,36 +12,33 @@ from typing import Any, Literal
 
 from nicegui import ui
 
-from refold.conversation.message import join_words
+from refold.conversation.message import Message, join_words
+from refold.conversation.turn import find_task
+from refold.conversation.view import Item
 from refold.errors import Sentence
 from refold.ladder.report import StageReport
 from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored
 from refold.manager.session_state import SessionState
-from refold.manager.status import SessionStatus, break_down
+from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
 from refold.sentences import translate
 from refold.server.api.interface import Access
 from refold.server.settings import find_missing_switch
 from refold.tokens import model_info
 from refold.web.data import find_speaker
-from refold.web.shell import button, heading, notify, set_prop, set_text, sheet, text
+from refold.web.shell import button, heading, notify, set_prop, sheet, text
 from refold.web.visit import clean, find_visit, say, say_reason
 
 WORDS_CHARS = 110
 State = Literal["good", "warn", "bad"]
 # Where the window comes from: the known model, a guess for an unknown model, or the session's settings.
 WindowBy = Literal["model", "guess", "session"]
-# The parts of a context, by the names that every face has for them.
-PARTS = {
-    "system prompt": "system",
-    "tools": "tools",
-    "user": "user",
-    "assistant": "assistant",
-    "tool output": "output",
-    "folds": "folds",
-}
+# The parts of a context, in the order in which they are sent.
+PARTS = ("system", "tools", "task", "record", "recent")
+# A part that is narrower than this share of the picture is named in the list below it only.
+NAMED_SHARE = 0.09
 GOES_SHOWN = 8
 # Below this share, the gauge would show "0% full" for a context that is not empty.
 SHARE_MIN = 0.005
@@ -92,17 +89,29 @@ def read_context(access: Access, name: str) -> Context:
     row = access.need(name)
     manager = access.manager
     status = manager.status(row.id)
-    # The framing of a request (two tokens) counts as part of the system prompt.
-    items = manager.read_view(row.id)
-    beside = status.tokens - sum(item.tokens for item in items)
-    shares = break_down(items, status, max(0, beside - status.tools_tokens))
-    parts = {PARTS[share.name]: share.tokens for share in shares if share.name in PARTS}
+    parts = split_parts(manager.read_view(row.id), status)
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
     is_own = SessionState.read(row.settings).find_window(row.model)[0]
     window_by: WindowBy = "session" if is_own else "model" if info.is_known else "guess"
     return Context(status, parts, warn, window_by, find_missing_switch(manager.config, access.application.settings))
+
+
+def split_parts(items: Sequence[Item], status: SessionStatus) -> dict[str, int]:
+    """Return the tokens of each part of a context; they add up to all of it."""
+    said = [Message(None, item.role, item.parts, "", item.message.id) for item in items if not item.is_fold]
+    task = find_task(said, lambda _: False)
+    parts = dict.fromkeys(PARTS, 0)
+    for item in items:
+        is_task = task is not None and not item.is_fold and item.message.id == task.id
+        kind = "record" if item.is_fold else "system" if item.role == "system" else "task" if is_task else "recent"
+        parts[kind] += item.tokens
+    # The framing of a request (two tokens) counts as part of the system prompt.
+    beside = max(0, status.tokens - sum(parts.values()))
+    parts["tools"] = min(beside, status.tools_tokens)
+    parts["system"] += beside - parts["tools"]
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +239,7 @@ def draw_preview(result: CompactResult, going: Mapping[str, Sequence[Going]]) ->
     figures = say("session.preview_figures", before=before, after=after, freed=before - after)
     text("p", figures, "num preview-figures")
     with ui.element("div").classes("gauge-track thin").props("aria-hidden=true"):
-        ui.element("span").classes("part part-user").style(f"width:{after / max(1, before):.2%}")
+        ui.element("span").classes("part part-recent").style(f"width:{after / max(1, before):.2%}")
     heading(say("session.preview_goes"), 3)
     for stage in stages:
         count, name = len(list_covered(stage)), say(f"session.talk_stage_{stage.stage}")
@@ -249,31 +258,34 @@ def draw_preview(result: CompactResult, going: Mapping[str, Sequence[Going]]) ->
 
 
 class Indicator:
-    """The indicator of one tab: drawn once, updated whenever the session changes."""
+    """What fills the context, in one tab: a large picture with the mark of the next fold, and the parts in figures.
+
+    It is drawn once and updated whenever the session changes. ``details`` are shown beside the conversation.
+    """
 
     def __init__(self, on_compress: Callable[[], Any]) -> None:
         self.context: Context | None = None
         with ui.element("section").classes("context") as self.box:
             self.box._props["aria-label"] = say("session.context")
-            with ui.element("div").classes("context-top"):
-                self.title = heading(say("session.context"), 2)
-                self.busy = text("span", say("session.optimising"), "chip accent busy").props("role=status")
+            with ui.element("div").classes("context-words") as self.words:
+                text("p", say("session.counting"), "faint")
             self.gauge = ui.element("div").classes("context-gauge")
             with ui.element("div").classes("context-end"):
+                self.busy = text("span", say("session.optimising"), "chip accent busy").props("role=status")
                 self.button = button(say("session.compress"), on_compress, icon_name="compress")
-                self.details = button("", self._flip, kind="square details", icon_name="more")
-                self.details._props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
-            with ui.element("div").classes("context-more") as self.more:
-                self.body = ui.element("div").classes("context-body")
+                self.more = button("", self._flip, kind="square details", icon_name="more")
+                self.more._props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
         self.show_busy(False)
-        with self.gauge:
-            text("p", say("session.counting"), "faint")
+
+    def draw_details(self) -> None:
+        """Draw the place of the details, here."""
+        self.details = ui.element("div").classes("context-body")
 
     def _flip(self) -> None:
-        """Show or hide the breakdown on a narrow screen."""
-        is_open = self.details._props["aria-expanded"] == "false"
-        self.details._props["aria-expanded"] = str(is_open).lower()
-        self.details.update()
+        """Show or hide the details on a narrow screen."""
+        is_open = self.more._props["aria-expanded"] == "false"
+        self.more._props["aria-expanded"] = str(is_open).lower()
+        self.more.update()
         self.box.classes(add="is-wide" if is_open else "", remove="" if is_open else "is-wide")
 
     def show_busy(self, is_busy: bool) -> None:
@@ -283,87 +295,90 @@ class Indicator:
 
     def show_request(self, number: int, tokens: int) -> None:
         """Show how full the context of an earlier request was; for 0, the context of now."""
-        is_past = number > 0
-        set_text(self.title, say("session.context_then", number=number) if is_past else say("session.context"))
-        self.button.set_visibility(not is_past)
-        self.details.set_visibility(not is_past)
-        self.more.set_visibility(not is_past)
-        if self.context is None:
-            return
-        self.gauge.clear()
-        with self.gauge:
-            if not is_past:
-                _draw_gauge(self.context)
-                return
-            hard = self.context.status.hard
-            text("strong", say("session.share", share=tokens / hard), "gauge-share")
-            text("p", say("session.of", tokens=tokens, hard=hard), "num soft gauge-of")
-            with ui.element("div").classes("gauge-track"):
-                ui.element("span").classes("part part-user").style(f"width:{min(1.0, tokens / hard):.3%}")
+        self.button.set_visibility(not number)
+        if self.context is not None:
+            self._draw(Then(number, tokens) if number else None)
 
     def fill(self, context: Context) -> None:
         if context == self.context:
             return
         self.context = context
-        self.gauge.clear()
-        with self.gauge:
-            _draw_gauge(context)
-        self.body.clear()
-        with self.body:
-            _draw_parts(context)
+        self._draw(None)
+        self.details.clear()
+        with self.details:
             _draw_notes(context)
 
+    def _draw(self, then: Then | None) -> None:
+        assert self.context is not None
+        self.words.clear()
+        with self.words:
+            _draw_words(self.context, then)
+        self.gauge.clear()
+        with self.gauge:
+            _draw_gauge(self.context, then)
 
-def _draw_gauge(context: Context) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """An earlier request: its number, and the tokens it sent."""
+
+    number: int
+    tokens: int
+
+
+def _draw_words(context: Context, then: Then | None) -> None:
+    """Say how full the context is, and when it is compressed next."""
     status = context.status
-    share = status.tokens / status.hard if status.hard else 0.0
-    with ui.element("div").classes("gauge-words"):
-        words = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
-        text("strong", words, f"gauge-share is-{context.state}")
+    tokens = then.tokens if then else status.tokens
+    share = tokens / status.hard if status.hard else 0.0
+    heading(say("session.context_then", number=then.number) if then else say("session.context"), 2)
+    words = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
+    text("strong", words, "gauge-share" if then else f"gauge-share is-{context.state}")
+    text("p", say("session.of", tokens=tokens, hard=status.hard), "num soft gauge-of")
+    if not then:
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
-    text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
+
+
+def _draw_gauge(context: Context, then: Then | None) -> None:
+    """Draw the window: each part as wide as it is large, and marks where something happens."""
+    status = context.status
+    tokens = then.tokens if then else status.tokens
+    top = max(status.hard, tokens)
+    parts = {"recent": tokens} if then else context.parts
+    with ui.element("div").classes("gauge") as gauge:
+        gauge._props.update({"role": "meter", "aria-valuemin": 0, "aria-valuemax": status.hard})
+        gauge._props.update({"aria-valuenow": tokens, "aria-label": say("session.of", tokens=tokens, hard=status.hard)})
+        with ui.element("div").classes("gauge-track"):
+            for part in PARTS:
+                width = parts.get(part, 0) / top
+                if width:
+                    with ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}"):
+                        text("span", "" if then or width < NAMED_SHARE else say(f"session.part_{part}"))
+        if not then:
+            for tier, at in context.tiers:
+                tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, at / top):.2%}")
+                tick._props["title"] = say(f"session.tier_{tier}", tokens=at)
+    if then:
+        return
+    with ui.element("dl").classes("parts"):
+        for part in (*PARTS, "free"):
+            count = max(0, status.hard - status.tokens) if part == "free" else context.parts[part]
+            if count or part in ("record", "recent", "free"):
+                with ui.element("div").classes(f"part-row {part}"):
+                    with ui.element("dt"):
+                        ui.element("span").classes(f"dot part-{part}").props("aria-hidden=true")
+                        text("span", say(f"session.part_{part}"))
+                    text("dd", f"{count:,}", "num")
     if status.ahead.limits and not status.stopped:
         text("p", status.ahead.tell(find_visit().language), "soft gauge-next")
-    top = max(status.hard, status.tokens)
-    with ui.element("div").classes("gauge") as gauge:
-        gauge._props.update(
-            {"role": "meter", "aria-valuemin": 0, "aria-valuemax": status.hard, "aria-valuenow": status.tokens}
-        )
-        gauge._props["aria-label"] = say("session.of", tokens=status.tokens, hard=status.hard)
-        with ui.element("div").classes("gauge-track"):
-            for part in PARTS.values():
-                if context.parts.get(part):
-                    width = context.parts[part] / top
-                    ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
-        for tier, tokens in context.tiers:
-            tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, tokens / top):.2%}")
-            tick._props["title"] = say(f"session.tier_{tier}", tokens=tokens)
-    with ui.element("ul").classes("faint tiers"):
-        for tier, tokens in context.tiers:
-            text("li", say(f"session.tier_{tier}", tokens=tokens), f"tier tier-{tier}")
-
-
-def _draw_parts(context: Context) -> None:
-    status = context.status
-    with ui.element("dl").classes("parts"):
-        for part in PARTS.values():
-            tokens = context.parts.get(part, 0)
-            if part in ("system", "tools", "output") and not tokens:
-                continue
-            with ui.element("div").classes("part-row"):
-                with ui.element("dt"):
-                    ui.element("span").classes(f"dot part-{part}").props("aria-hidden=true")
-                    text("span", say(f"session.part_{part}"))
-                text("dd", f"{tokens:,}", "num")
-        with ui.element("div").classes("part-row free"):
-            with ui.element("dt"):
-                ui.element("span").classes("dot").props("aria-hidden=true")
-                text("span", say("session.part_free"))
-            text("dd", f"{max(0, status.hard - status.tokens):,}", "num")
 
 
 def _draw_notes(context: Context) -> None:
     status = context.status
+    heading(say("session.details"), 2)
+    with ui.element("ul").classes("faint tiers"):
+        for tier, tokens in context.tiers:
+            text("li", say(f"session.tier_{tier}", tokens=tokens), f"tier tier-{tier}")
     if saved := status.folded_away:
         key = "session.out_of" if status.compression_count else "session.shortened"
         words = say(key, view=status.messages_in_view, all=status.messages, saved=saved)

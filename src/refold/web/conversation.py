@@ -22,7 +22,7 @@ from refold.errors import HandleUnknown
 from refold.ledger.records import Event, MessagePath
 from refold.manager.session_state import SessionState
 from refold.server.api.interface import Access
-from refold.web.data import Seen, find_version, read_roles, read_seen
+from refold.web.data import Found, Seen, find_version, read_roles, read_seen
 from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, describe_rows, find_change, make_outline, read_more
 from refold.web.shell import guarded
 from refold.web.visit import find_visit, list_words, say
@@ -39,7 +39,16 @@ _SWITCHES = ("undone", "redone", "recalled")
 class ConversationView(ui.element, component="parts/conversation.js"):
     """The rows of one session, for one tab."""
 
-    def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "", *, look: Look = "sees") -> None:
+    def __init__(
+        self,
+        name: str,
+        seen: Seen,
+        on_act: Act,
+        handle: str = "",
+        *,
+        look: Look = "sees",
+        marked: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         visit = find_visit()
         self.source, self.language = visit.source, visit.language
@@ -54,6 +63,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.place = ""
         self.outline = self._make_outline()
         target = self._find_row(handle) if handle else -1
+        self.place = self.outline[target].key if target >= 0 else ""
         words = list_words(visit.language, "session.talk_")
         self._props.update(
             words=words,
@@ -61,6 +71,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             version=self.version,
             look=self.look,
             target=target,
+            marked=list(marked),
             language="zh-CN" if visit.language == "zh" else "en-GB",
         )
         self.on("need", guarded(self._give))
@@ -132,6 +143,21 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             await self._show(at)
         return at >= 0
 
+    async def reveal(self, found: Found) -> bool:
+        """Scroll to a message, open the part that has some words, and mark them; return False if it is not here."""
+        if not await self.show_message(found.message_id):
+            return False
+        row = next(row for row in self.outline if row.message_id == found.message_id)
+        is_changed = self.look != "said" and any(edit.part == found.part for edit in row.edits)
+        goal = {"key": row.key, "at": found.part, "offset": found.offset, "original": is_changed}
+        self.run_method("reveal", {**goal, "words": [found.words]})
+        return True
+
+    def show_only_sent(self, is_on: bool) -> None:
+        """Show of records only what the model reads."""
+        self._props["only-sent"] = is_on
+        self.update()
+
     async def refresh(self) -> bool:
         """Show what has changed; return True if anything did."""
         fresh = None if self.is_frozen else await self.source.run(_read_if_changed, self.name, self.seen)
@@ -169,7 +195,10 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.outline = self._make_outline()
         self._props["look"] = look
         self.update()
-        await self._show(self._find_same(before))
+        at = self._find_same(before)
+        if at < 0 and look == "difference":  # At the end nothing differs.
+            at = max((place for place, row in enumerate(self.outline) if row.kind == "fold"), default=-1)
+        await self._show(at)
 
     def _take_place(self, event: GenericEventArguments) -> None:
         self.place = str(event.args.get("key", ""))[:200]
@@ -357,7 +386,7 @@ class Timeline(ui.element, component="parts/timeline.js"):
         super().__init__()
         language = find_visit().language
         words = list_words(language, "session.time_")
-        self._props.update(words=words, moments=[], at=0, language="zh-CN" if language == "zh" else "en-GB")
+        self._props.update(words=words, moments=[], at=0, limit=0, language="zh-CN" if language == "zh" else "en-GB")
         self.moments: list[Moment] = []
 
         def seek(event: GenericEventArguments) -> Any:
@@ -366,11 +395,11 @@ class Timeline(ui.element, component="parts/timeline.js"):
 
         self.on("seek", guarded(seek))
 
-    def fill(self, moments: list[Moment]) -> None:
-        if moments == self.moments:
+    def fill(self, moments: list[Moment], limit: int) -> None:
+        if moments == self.moments and limit == self._props["limit"]:
             return
         self.moments = moments
-        self._props["moments"] = [asdict(one) for one in moments]
+        self._props["moments"], self._props["limit"] = [asdict(one) for one in moments], limit
         self.update()
 
     def show(self, at: int) -> None:

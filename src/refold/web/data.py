@@ -6,6 +6,7 @@ sessions, and of requests and events of each, has a limit, and the page says whe
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -79,15 +80,74 @@ def find_speaker(message: Message) -> str:
     return "tool" if "result" in kinds and "text" not in kinds else message.role
 
 
-def find_matches(access: Access, seen: Seen, query: str) -> list[str]:
-    """Return the ids of the messages that contain a text, in order; case is ignored."""
-    wanted = query.casefold()
-    found = (
-        message.id
-        for message in _read_all(access, seen)
-        if any(wanted in f"{part.name}\n{part.text}".casefold() for part in message.parts)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place in a session: a message, the part of it, the first character, and the words that are there."""
+
+    message_id: str
+    part: int
+    offset: int
+    words: str
+
+
+def find_matches(access: Access, seen: Seen, query: str) -> list[Found]:
+    """Return where messages contain a text, in order, the first place of each; case is ignored."""
+    found = (_find_words(message, query) for message in _read_all(access, seen))
+    return list(islice((one for one in found if one is not None), MATCHES_MAX))
+
+
+def _find_words(message: Message, words: str) -> Found | None:
+    wanted = words.casefold()
+    for at, part in enumerate(message.parts):
+        if (offset := part.text.casefold().find(wanted)) >= 0:
+            return Found(message.id, at, offset, words)
+        if wanted in part.name.casefold():
+            return Found(message.id, at, 0, words)
+    return None
+
+
+def find_source(access: Access, seen: Seen, edit_id: str, at: int) -> Found | None:
+    """Return where a line of a record comes from: the message it names, else the newest one with its words."""
+    edit = next((one.edit for one in seen.edits if one.edit.id == edit_id and one.edit.fold), None)
+    lines = edit.fold.summary.splitlines() if edit is not None and edit.fold is not None else []
+    if edit is None or not 0 <= at < len(lines):
+        return None
+    line, places = lines[at], {one: place for place, one in enumerate(seen.path.ids)}
+    last = max((places.get(one, -1) for one in edit.covers), default=-1)
+    earlier = replace(
+        seen, path=replace(seen.path, ids=seen.path.ids[: last + 1], digests=seen.path.digests[: last + 1])
     )
-    return list(islice(found, MATCHES_MAX))
+    messages = list(_read_all(access, earlier))[::-1]
+    handles = re.findall(r"\bm:([0-9a-f]{6,})", line)
+    named = [one for one in messages if any(one.digest.startswith(handle) for handle in handles)]
+    speaker = {"U>": "user", "A>": "assistant"}.get(line[:2], "")
+    spoken = [one for one in messages if one.role == speaker] if speaker else messages
+    # What is left out is written [+n id]; a call and its result are joined by an arrow.
+    bare = re.sub(r"^[UA]> |^\$ |^\s*[-+] ", "", line)
+    pieces = sorted(re.split(r"\[\+[^\]]*\]| → | ← A: | m:[0-9a-f]{6,}| \(files changed", bare), key=len, reverse=True)
+    for words in [piece.strip() for piece in pieces if len(piece.strip()) > 2]:
+        for some in (named, spoken, messages):
+            for message in some:
+                if found := _find_words(message, words):
+                    return found
+    if named:
+        return Found(named[0].id, 0, 0, "")
+    return _find_alike(spoken or messages, bare)
+
+
+def _find_alike(messages: Sequence[Message], line: str) -> Found | None:
+    """Return the message that has the most words of a line."""
+    wanted = set(re.findall(r"[\w./-]{3,}", line.casefold()))
+    best, most = None, 0
+    for message in messages:
+        text = " ".join(f"{part.name} {part.text}" for part in message.parts).casefold()
+        count = sum(word in text for word in wanted)
+        if count > most:
+            best, most = message, count
+    if best is None:
+        return None
+    longest = sorted(wanted, key=len, reverse=True)
+    return next((found for word in longest if (found := _find_words(best, word))), None)
 
 
 def _read_all(access: Access, seen: Seen) -> Iterator[Message]:

@@ -118,25 +118,19 @@ def is_safe_link(target: str) -> bool:
         return False
 
 
-def to_lines(text: str, speakers: Mapping[str, str] | None = None) -> list[Node]:
-    """Return a summary as nodes: headings become headings, lines stay lines.
+def to_lines(text: str, speakers: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return a summary line by line: a title, or the nodes of a line with its number, by which its source is found.
 
     ``speakers`` names who ``U>`` and ``A>`` quote. Text in backticks is code; nothing else is interpreted.
     """
-    nodes: list[Node] = []
-    lines: list[str] = []
-    for line in [*clean(text).splitlines(), "## "]:
+    lines: list[dict[str, Any]] = []
+    for at, line in enumerate(clean(text).splitlines()):
         heading = re.fullmatch(r"#{1,6} (.*)", line)
-        if heading is None:
-            lines.append(line)
-            continue
-        body = "\n".join(lines).strip("\n")
-        if body:
-            nodes.append(["div", {"class": "lines"}, _mark_words(body, speakers or {})])
-        lines = []
-        if heading[1].strip():
-            nodes.append(["h4", None, [heading[1].strip()]])
-    return nodes
+        if heading is not None:
+            lines += [{"title": heading[1].strip()}] if heading[1].strip() else []
+        elif line.strip():
+            lines.append({"at": at, "tree": _mark_words(line, speakers or {})})
+    return lines
 
 
 def _mark_words(body: str, speakers: Mapping[str, str]) -> list[Node]:

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from nicegui import ui
 
 from refold.conversation.reason import read_reason
+from refold.errors import HandleUnknown
 from refold.manager.session_state import HELD
 from refold.manager.undo import Switched
 from refold.server.api.interface import Access, NotFound
 from refold.web.chat import ChatBox
 from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, unfold
 from refold.web.conversation import ConversationView, Moment, Timeline, has_moments, read_moments, read_switches, rewind
-from refold.web.data import Seen, find_matches, is_compressed_now, name_session, read_seen
+from refold.web.data import Found, Seen, find_matches, find_source, is_compressed_now, name_session, read_seen
 from refold.web.room import find_rooms
 from refold.web.rows import LOOKS
 from refold.web.sample import NAME as SAMPLE_NAME
@@ -39,7 +40,6 @@ from refold.web.shell import (
     set_prop,
     set_text,
     text,
-    to_script,
     write_dollars,
 )
 from refold.web.state_panel import StatePanel
@@ -56,31 +56,6 @@ ROLES = ("user", "assistant", "tool", "system")
 QUERY_CHARS_MAX = 200
 
 
-# Marks words without changing the nodes of the page: they are drawn, and drawn again, by Vue.
-_MARK = """
-const wanted = %s.map((word) => word.toLowerCase());
-const box = document.querySelector(".panes");
-const mark = () => {
-  const ranges = [];
-  const nodes = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
-  for (let node = nodes.nextNode(); node && ranges.length < 500; node = nodes.nextNode()) {
-    const text = node.data.toLowerCase();
-    for (const word of wanted) {
-      for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + word.length)) {
-        if (at + word.length <= node.length) ranges.push(new StaticRange(
-          {startContainer: node, startOffset: at, endContainer: node, endOffset: at + word.length}));
-      }
-    }
-  }
-  CSS.highlights.set("recall", new Highlight(...ranges));
-};
-if (box && wanted.length && CSS.highlights) {
-  new MutationObserver(mark).observe(box, {childList: true, subtree: true, characterData: true});
-  mark();
-}
-"""
-
-
 async def show(name: str = "", at: str = "", words: str = "") -> None:
     """Draw a session; ``at`` is a handle to scroll to, ``words`` are marked."""
     source = find_visit().source
@@ -92,17 +67,15 @@ async def show(name: str = "", at: str = "", words: str = "") -> None:
     has_timeline = await source.run(has_moments, seen)
     with frame("session", title, wide=True) as main:
         main.classes("session")
-        tab = SessionTab(name, title, seen, at)
+        tab = SessionTab(name, title, seen, at, split_query(words[:QUERY_CHARS_MAX]))
         tab.tools.timeline.set_visibility(has_timeline)
         await tab.talk.give_first()
-    if sought := split_query(words[:QUERY_CHARS_MAX]):
-        ui.run_javascript(_MARK % to_script(sought))
 
 
 class SessionTab:
     """One tab on one session."""
 
-    def __init__(self, name: str, title: str, seen: Seen, at: str) -> None:
+    def __init__(self, name: str, title: str, seen: Seen, at: str, marked: Sequence[str]) -> None:
         self.name = name
         self.source = find_visit().source
         self.is_compressing = False
@@ -116,21 +89,21 @@ class SessionTab:
             heading(title).classes("cut session-title")._props["title"] = title
             self._draw_looks()
         self.tools = SessionTools(self)
+        self.indicator = Indicator(lambda: self.sheet.open())
         with ui.element("div").classes("session-body"):
             with ui.element("div").classes("session-talk"):
-                self._draw_talk(name, seen, at)
+                self._draw_talk(name, seen, at, marked)
                 SampleBar(seen.row, self.refresh, lambda: self.talk.run_method("to_end"))
                 with ui.element("div").classes("session-chat") as self.chat_place:
                     self._draw_chat(seen)
             with ui.element("aside").classes("session-side"):
-                self.indicator = Indicator(lambda: self.sheet.open())
-                with self.indicator.more:
-                    self.state = StatePanel(name, len(seen.path.ids), lambda handle: self.talk.find(handle))
+                self.state = StatePanel(name, len(seen.path.ids), lambda handle: self.talk.find(handle))
+                self.indicator.draw_details()
         self.sheet = CompressSheet(name, self._show_running, self._show_compressed)
         self.timer = ui.timer(POLL_S, self._poll)
         ui.timer(0.05, guarded(self._count), once=True)
 
-    def _draw_talk(self, name: str, seen: Seen, at: str) -> None:
+    def _draw_talk(self, name: str, seen: Seen, at: str, marked: Sequence[str]) -> None:
         if held := read_reason(seen.row.settings.get(HELD)):
             text("p", say("session.held", why=say_reason(held)), "problem mild small").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
@@ -138,7 +111,7 @@ class SessionTab:
             self.raw: ConversationView | None = None  # Created for the first comparison.
             self.after = Pane(say("session.after"), "after")
             with self.after.box:
-                self.talk = ConversationView(name, seen, self._act, at or self._find_story(seen))
+                self.talk = ConversationView(name, seen, self._act, at or self._find_story(seen), marked=marked)
         self.before.box.set_visibility(False)
         with empty(say("session.empty"), say("session.empty_next")) as self.nothing:
             pass
@@ -166,9 +139,8 @@ class SessionTab:
             self.chat_place.clear()
             with self.chat_place:
                 self.chat = ChatBox(self.name, self.refresh)
-            indicator = getattr(self, "indicator", None)  # Drawn after the chat of a new tab.
-            if indicator and indicator.context:
-                self.chat.model.show_tokens(indicator.context.status.tokens)
+            if self.indicator.context:
+                self.chat.model.show_tokens(self.indicator.context.status.tokens)
 
     def _draw_looks(self) -> None:
         with ui.element("div").classes("switch").props("role=group") as group:
@@ -189,6 +161,7 @@ class SessionTab:
         is_compared = look == COMPARE
         self.panes.classes(add="compared" if is_compared else "", remove="" if is_compared else "compared")
         self.before.box.set_visibility(is_compared)
+        self.talk.show_only_sent(is_compared)
         await self.talk.change_look("sees" if is_compared else look)
         if is_compared:
             if self.raw is None:
@@ -275,6 +248,12 @@ class SessionTab:
         if what == "find":
             await self.talk.find(which)
             return
+        if what == "source":
+            edit_id, _, at = which.partition(":")
+            found = await self.source.run(find_source, self.talk.seen, edit_id, int(at) if at.isdecimal() else -1)
+            if found is None or not await self.talk.reveal(found):
+                raise HandleUnknown(say("session.no_source"))
+            return
         if what in ("pin", "unpin"):
             is_back = await self.source.run(pin, self.name, which, is_on=what == "pin")
             notify(say("session.did_pin_back" if is_back else f"session.did_{what}"))
@@ -327,7 +306,7 @@ class SessionTools:
         self.tab = tab
         self.source = find_visit().source
         self.query = ""
-        self.matches: list[str] = []
+        self.matches: list[Found] = []
         self.at = -1
         with ui.element("div").classes("session-tools"):
             self.timeline = Timeline(tab.seek)
@@ -365,14 +344,15 @@ class SessionTools:
             return
         self.at = (self.at + 1) % len(self.matches)
         set_text(self.found, say("session.found", at=self.at + 1, count=len(self.matches)))
-        await talk.show_message(self.matches[self.at])
+        await talk.reveal(self.matches[self.at])
 
     async def fill(self, seen: Seen) -> None:
         """Update the timeline, and enable what can be undone or redone."""
         now = time.monotonic()
         if not self.tab.request and self.timeline.visible and now > self.filled_at + TIMELINE_S:
             self.filled_at = now
-            self.timeline.fill(await self.source.run(read_moments, seen))
+            context = self.tab.indicator.context
+            self.timeline.fill(await self.source.run(read_moments, seen), context.status.hard if context else 0)
         is_folded = any(one.is_active and one.batch_id for one in seen.edits)
         for made, is_on in ((self.fold, is_folded), (self.undo, is_folded), (self.redo, bool(seen.redoable))):
             set_prop(made, "disabled", not is_on)

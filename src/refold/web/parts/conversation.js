@@ -24,6 +24,10 @@ export default {
     given: { type: Object, default: null },
     // A view of the past: nothing in it can be changed.
     frozen: { type: Boolean, default: false },
+    // Only what the model reads is shown of a record.
+    onlySent: { type: Boolean, default: false },
+    // Words that are marked wherever they are.
+    marked: { type: Array, default: () => [] },
   },
   emits: ["need", "toggle", "act", "more", "place"],
   data() {
@@ -50,9 +54,11 @@ export default {
     this.watcher = new ResizeObserver(() => this.settle());
     this.watcher.observe(this.$refs.scroll);
     this.look_at(this.wanted >= 0 ? this.wanted : this.size - 1, this.wanted >= 0);
+    if (this.marked.length) this.mark(this.marked);
   },
   beforeUnmount() {
     this.watcher.disconnect();
+    this.marker?.disconnect();
   },
   beforeUpdate() {
     this.held = this.hold();
@@ -67,6 +73,7 @@ export default {
       rows.forEach((row, at) => (this.rows[start + at] = row));
       this.asked.delete(start);
       this.tick++;
+      this.pursue();
     },
     splice(version, start, removed, added) {
       const card = this.rows.findIndex((row) => row && row.key === this.switched);
@@ -97,6 +104,71 @@ export default {
       state[name] = { text: (state[name]?.text ?? "") + text, next, total };
       state.isLoading = false;
       this.tick++;
+      this.pursue();
+    },
+    // Opens the part of a row that has some words, as far as they are, marks them and brings them into view.
+    reveal(goal) {
+      const state = this.of(goal.key, goal.at);
+      state[goal.original ? "isWholeOpen" : "isOpen"] = true;
+      this.isPinned = false;
+      this.goal = goal;
+      this.mark(goal.words);
+      this.tick++;
+      this.pursue();
+    },
+    pursue() {
+      const goal = this.goal;
+      const piece = goal && this.rows.find((row) => row?.key === goal.key)?.pieces?.find((one) => one.at === goal.at);
+      if (!piece) return;
+      const state = this.of(goal.key, goal.at);
+      const got = goal.original ? state.whole : state.rest;
+      const shown = got ? got.next : goal.original ? 0 : piece.limit;
+      const total = got ? got.total : goal.original ? Infinity : piece.total;
+      if (shown <= goal.offset && shown < total) {
+        if (!state.isLoading) this.$emit("more", { key: goal.key, at: goal.at, offset: shown, original: goal.original });
+        state.isLoading = true;
+        return;
+      }
+      this.goal = null;
+      // Once the row has found its place.
+      setTimeout(() => this.show_mark(goal.key), 350);
+    },
+    show_mark(key) {
+      const row = this.$refs.scroll?.querySelector(`[data-key="${CSS.escape(key)}"]`);
+      const range = row && [...(CSS.highlights?.get("recall") ?? [])].find((one) => row.contains(one.startContainer));
+      if (!range) return;
+      const live = document.createRange();
+      live.setStart(range.startContainer, range.startOffset);
+      live.setEnd(range.endContainer, range.endOffset);
+      for (let box = range.startContainer.parentElement; box; box = box.parentElement) {
+        if (box.scrollHeight > box.clientHeight + 4 && getComputedStyle(box).overflowY !== "visible") {
+          const [place, frame] = [live.getBoundingClientRect(), box.getBoundingClientRect()];
+          if (place.top < frame.top || place.bottom > frame.bottom) box.scrollTop += place.top - frame.top - frame.height / 3;
+        }
+        if (box === this.$refs.scroll) break;
+      }
+    },
+    // Marks words without changing the nodes: they are drawn, and drawn again, by Vue.
+    mark(words) {
+      const wanted = words.map((word) => word.toLowerCase()).filter(Boolean);
+      if (!CSS.highlights) return;
+      const draw = () => {
+        const ranges = [];
+        const nodes = document.createTreeWalker(this.$refs.scroll, NodeFilter.SHOW_TEXT);
+        for (let node = nodes.nextNode(); node && ranges.length < 500; node = nodes.nextNode()) {
+          const text = node.data.toLowerCase();
+          for (const word of wanted) {
+            for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + word.length)) {
+              if (at + word.length <= node.length) ranges.push(new StaticRange({ startContainer: node, startOffset: at, endContainer: node, endOffset: at + word.length }));
+            }
+          }
+        }
+        CSS.highlights.set("recall", new Highlight(...ranges));
+      };
+      this.marker?.disconnect();
+      this.marker = new MutationObserver(draw);
+      this.marker.observe(this.$refs.scroll, { childList: true, subtree: true, characterData: true });
+      draw();
     },
     jump(index) {
       this.look_at(index, true);

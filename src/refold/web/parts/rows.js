@@ -246,10 +246,12 @@ export const drawing = {
       times >= 1.5 ? h("strong", `(${times >= 10 ? Math.round(times) : times.toFixed(1)}×)`) : null,
     ]);
     const flip = (name) => () => this.flip(state, name);
-    const isLong = JSON.stringify(row.summary).length > 1500;
+    const isLong = row.summary.length > 4;
+    // A closed record is a picture of its first lines: nothing in it can be reached.
+    const isShort = isLong && !state.isWide;
     const summary = state.isExact
       ? h("pre", { class: "output" }, row.text)
-      : h("div", { class: ["prose", "summary", isLong && !state.isWide ? "short" : ""] }, draw(row.summary));
+      : h("div", { class: ["prose", "summary", isShort ? "short" : ""], inert: isShort || null }, this.draw_lines(row, isShort));
     const buttons = [
       this.disclose(this.say(row.is_open ? "hide_originals" : "show_originals"), row.is_open, toggle, "small"),
       this.frozen ? null : this.press(this.say("unfold"), "undo", act("unfold"), "small"),
@@ -266,11 +268,20 @@ export const drawing = {
           : null,
         this.disclose(this.say(state.isExact ? "summary_again" : "exact_text"), Boolean(state.isExact), flip("isExact"), "quiet small"),
       ]),
-      this.draw_dropped(row),
-      this.draw_facts(row),
-      this.draw_values(row, state),
+      ...(this.look === "difference" ? [] : [this.draw_dropped(row), this.draw_facts(row), this.draw_values(row, state)]),
       h("footer", { class: "fold-end" }, [...buttons, h("span", { class: "mono faint handle" }, row.handle)]),
     ]);
+  },
+  // Every line leads to the message that it comes from.
+  draw_lines(row, isShort) {
+    return (isShort ? row.summary.slice(0, 6) : row.summary).map((line) => {
+      if (line.title) return h("h4", line.title);
+      const go = () => {
+        this.isPinned = false;
+        this.$emit("act", { what: "source", id: `${row.id}:${line.at}` });
+      };
+      return h("button", { class: "record-line", type: "button", title: this.say("go_there"), onClick: go }, draw(line.tree));
+    });
   },
   draw_dropped(row) {
     if (!row.dropped.length) return null;
@@ -278,9 +289,16 @@ export const drawing = {
     return h("div", { class: "fold-part" }, [h("h3", this.say("dropped")), h("ul", { class: "facts" }, list)]);
   },
   draw_facts(row) {
-    if (!row.facts.length) return null;
-    const list = row.facts.map((fact) =>
-      h("li", [h("span", { class: "chip" }, this.name_of("fact", fact.kind)), h("span", fact.text), this.draw_handle(fact.handle)]),
+    // What the model does not read has no place in the column of what was sent.
+    const facts = this.onlySent ? row.facts.filter((one) => one.sent) : row.facts;
+    if (!facts.length) return null;
+    const list = facts.map((fact) =>
+      h("li", [
+        h("span", { class: "chip" }, this.name_of("fact", fact.kind)),
+        h("span", fact.text),
+        fact.sent ? null : h("span", { class: "chip" }, this.say("not_sent")),
+        this.draw_handle(fact.handle),
+      ]),
     );
     return h("div", { class: "fold-part" }, [h("h3", this.say("facts")), h("ul", { class: "facts" }, list)]);
   },
@@ -293,9 +311,10 @@ export const drawing = {
     return h("button", { class: "handle-link mono", type: "button", title: this.say("go_there"), onClick: go }, handle);
   },
   draw_values(row, state) {
-    if (!row.values.length) return null;
+    const shown = this.onlySent ? row.values.filter((one) => one.sent) : row.values;
+    if (!shown.length) return null;
     const groups = {};
-    for (const value of row.values) (groups[value.sort] ??= []).push(value);
+    for (const value of shown) (groups[value.sort] ??= []).push(value);
     const isOpen = Boolean(state.isIndexOpen);
     const head = h(
       "button",
@@ -303,8 +322,8 @@ export const drawing = {
       [
         h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
         h("span", { class: "block-name" }, this.say("index")),
-        h("span", { class: "cut mono soft" }, isOpen ? "" : row.values.slice(0, 8).map((one) => one.value).join("  ")),
-        h("span", { class: "faint num" }, this.say("index_count", { count: this.number(row.values_total) })),
+        h("span", { class: "cut mono soft" }, isOpen ? "" : shown.slice(0, 8).map((one) => one.value).join("  ")),
+        h("span", { class: "faint num" }, this.say("index_count", { count: this.number(this.onlySent ? shown.length : row.values_total) })),
       ],
     );
     const list = Object.entries(groups).map(([sort, values]) =>
@@ -317,6 +336,7 @@ export const drawing = {
             h("span", { class: "value" }, [
               h("span", { class: "mono" }, value.value),
               value.note ? h("span", { class: "faint" }, value.note) : null,
+              value.sent ? null : h("span", { class: "faint" }, this.say("not_sent")),
             ]),
           ),
         ),

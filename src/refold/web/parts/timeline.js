@@ -1,7 +1,10 @@
-// Every request of a session as a bar: what was sent, in front of what it would have been. Compressions are notches.
-// The range below the bars is the scrubber; the server is asked for a request once the reader rests on it.
+// Every request of a session as a bar: what was sent, in front of what it would have been. A compression is a fold: the
+// slope from the bar before to the bar after it. Up to the limit bars have one scale, above it another, so that what was
+// sent is never a thin line. The range over the bars is the scrubber; the server is asked once the reader rests.
 const h = (...args) => Vue.h(...args);
-const HEIGHT = 34;
+const HEIGHT = 100;
+// The share of the height below the limit, if something lies above it.
+const BELOW = 0.64;
 const BARS_MAX = 360;
 const REST_MS = 140;
 
@@ -10,6 +13,7 @@ export default {
     words: { type: Object, required: true },
     moments: { type: Array, default: () => [] },
     at: { type: Number, default: 0 },
+    limit: { type: Number, default: 0 },
     language: { type: String, default: "en" },
   },
   emits: ["seek"],
@@ -72,19 +76,29 @@ export default {
     },
     draw_bars() {
       const bars = this.bars();
-      const most = Math.max(1, ...bars.map((one) => Math.max(one.raw, one.sent)));
-      const height = (tokens) => Math.max(1, (tokens / most) * (HEIGHT - 6));
+      const sent = Math.max(1, ...bars.map((one) => one.sent));
+      const most = Math.max(sent, ...bars.map((one) => one.raw));
+      // A window that is hardly used would make every bar a thin line: it is left out of the picture then.
+      const cap = this.limit && this.limit < 4 * sent ? Math.max(this.limit, sent) : sent;
+      const below = most > cap ? BELOW * HEIGHT : HEIGHT;
+      const height = (tokens) =>
+        Math.max(1, tokens <= cap ? (tokens / cap) * below : below + ((tokens - cap) / (most - cap)) * (HEIGHT - below));
       const parts = [];
       bars.forEach((one, x) => {
         const isHere = this.chosen >= one.first && this.chosen <= one.last;
         const box = (name, tall) => h("rect", { class: name, x: x + 0.1, width: 0.8, y: HEIGHT - tall, height: tall });
         parts.push(box("bar-raw", height(one.raw)), box(isHere ? "bar-sent here" : "bar-sent", height(one.sent)));
+        if (one.folds && x) {
+          const [high, low] = [HEIGHT - height(bars[x - 1].sent), HEIGHT - height(one.sent)];
+          parts.push(h("polygon", { class: "bar-fold", points: `${x - 0.1},${high} ${x + 0.9},${low} ${x - 0.1},${low}` }));
+        }
       });
       const notches = bars.flatMap((one, x) =>
         one.folds ? [h("span", { class: "notch", style: { left: `${((x + 0.5) / bars.length) * 100}%` } })] : [],
       );
       const settings = { viewBox: `0 0 ${bars.length} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" };
-      return [h("svg", settings, parts), ...notches];
+      const line = cap === this.limit ? [h("span", { class: "limit", style: { bottom: `calc(${height(cap) / HEIGHT} * (100% - 12px))` } }, this.say("limit", { tokens: this.number(cap) }))] : [];
+      return [h("svg", settings, parts), ...line, ...notches];
     },
     tell() {
       if (!this.chosen) {

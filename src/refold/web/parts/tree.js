@@ -3,7 +3,7 @@
 const TAGS = new Set(
   "p h1 h2 h3 h4 h5 h6 ul ol li em strong s blockquote table thead tbody tr th td pre code br hr a span div".split(" "),
 );
-const CLASSES = new Set(["picture", "lines"]);
+const CLASSES = new Set(["picture"]);
 
 function keep(tag, given) {
   const kept = {};
