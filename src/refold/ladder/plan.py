@@ -207,7 +207,7 @@ def _raise_target(view: View, goal: Goal, unsent: frozenset[str], *, is_cut: boo
     is_new = any(item.message.id in unseen and is_document(item, view.lens) for item in view.items) if unseen else False
     wide = min(goal.target + count_documents(view), grown if is_new else _fill(view, goal, DOCUMENTS_SHARE))
     most = _fill(view, goal, RAISED_SHARE)
-    return max(goal.target, wide, _count_with_steps(view, min(fixed + floor, most), most))
+    return max(goal.target, wide, min(goal.hard, _count_with_steps(view, fixed + floor, most)))
 
 
 def _count_with_steps(view: View, tokens: int, most: int) -> int:
