@@ -112,11 +112,13 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.cli.sessions import REASONS
     from refold.config import PRESETS, CompressionConfig
     from refold.config.layers import MEANINGS
+    from refold.look.report import ADVICE, NOTES
     from refold.manager.notices import KINDS
     from refold.memory import SETTINGS
     from refold.stages import STAGES
 
     yield from KINDS
+    yield from (*ADVICE.values(), *NOTES)
     yield from (meaning.idea for meaning in MEANINGS)
     yield OPTIMISING
     yield from _USAGE

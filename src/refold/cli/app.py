@@ -73,7 +73,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "trust", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
-    "Fit and measure": ("compress", "count", "replay", "eval", "trial", "tune"),
+    "Fit and measure": ("compress", "count", "look", "replay", "eval", "trial", "tune"),
     "Look": ("sessions", "show", "state", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
     "Change": ("undo", "redo", "off", "on", "pin", "forget", "delete"),

@@ -23,6 +23,7 @@ MODULES = (
         "measure",
         "evaluate",
         "trial",
+        "look",
         "sessions",
         "session",
         "transfer",
