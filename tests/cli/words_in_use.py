@@ -19,7 +19,7 @@ _COLUMNS = (
     "tokens freed,times,decision,stage,session,changed"
 )
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,summaries,record,disk"
-_KINDS = "preference,decision,todo,key,undone,redone,not read"
+_KINDS = "notes by a model,preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
 _OWN_ERRORS = [
     name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RefoldError)
