@@ -118,7 +118,7 @@ def test_the_first_block_of_the_readme_shows_figures_and_no_ellipsis() -> None:
     first = read_blocks((ROOT / "README.md").read_text(encoding="utf-8"))[0]
     assert first.tolerance > 0
     assert "..." not in first.text
-    assert "refold compact" in first.text
+    assert "refold compress" in first.text
 
 
 def read_rows(text: str, head: str) -> list[list[str]]:
