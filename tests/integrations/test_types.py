@@ -36,7 +36,7 @@ others = (
 """
 WRONG = {
     "a name": "refold.wrap(OpenAI(), windw=8_000)",
-    "a value": 'refold.wrap(OpenAI(), window="large")',
+    "a value": 'refold.wrap(OpenAI(), trigger_ratio="large")',
     "a choice": 'refold.wrap(OpenAI(), depth="greedy")',
     "an attribute": "refold.wrap(OpenAI()).refold.stats()",
 }
