@@ -129,6 +129,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("look", "refold look", 700),
     ("cli", "refold look", 118),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
+    ("designs", "the compressor reads its own earlier summary", 18),
 )
 MANY_ARGUMENTS_MAX = 22
 # The size of an adapter: the lines of its module without imports, docstrings, comments and blank lines.

@@ -18,6 +18,7 @@ from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
 from refold.llm.port import Completes
+from refold.returned import strip_record
 from refold.stages.ground import Ground
 from refold.stages.prompts import Question, write_archive_prompt, write_facts_prompt
 from refold.stages.record.frame import CLOSING, neutralise
@@ -113,7 +114,7 @@ class ContextCompressor:
         size = sum(len(part.text) for message in archived for part in message.parts)
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
-        ground = Ground(archived)
+        ground = Ground([said for message in archived for said in _read_back(message)])
         stated = _parse_facts(verify_words(neutralise(listed), ground).text)
         facts = stated or [fact.text for fact in record.fold.facts]
         # Sentences that name something nobody said, or attribute a tool's text to a person, are dropped.
@@ -169,6 +170,23 @@ class ContextCompressor:
 def _is_summary(message: Message) -> bool:
     """Return whether a system message is a summary that this compressor wrote before."""
     return message.role == "system" and any(part.text.startswith(OPENING) for part in message.parts)
+
+
+def _read_back(message: Message) -> list[Message]:
+    """Return an earlier summary as what each side said in it; a model's prose, which was checked then, is of both.
+
+    Otherwise the next summary could repeat nothing of it: the messages behind it are no longer here.
+    """
+    if not _is_summary(message):
+        return [message]
+    lines = strip_record("\n".join(part.text for part in message.parts), (OPENING,)).splitlines()
+    sides = [(line, sign, role) for line in lines if line for sign, role in (("U> ", "user"), ("A> ", "assistant"))]
+    said = [
+        {"role": role, "content": line.removeprefix(sign)}
+        for line, sign, role in sides
+        if line[1:3] != "> " or line.startswith(sign)
+    ]
+    return parse_messages(detect([]), said)
 
 
 def _check_count(count: object) -> None:

@@ -41,7 +41,8 @@ def find_facts(events: Iterable[ReadEvent], handle: str) -> Iterator[Fact]:
         return
     for event in said:
         if (kind := classify_fact(event)) is not None:
-            yield Fact(kind, event.text, handle)
+            # A clause before a question ends with a comma.
+            yield Fact(kind, event.text.rstrip("，；,;"), handle)
 
 
 def classify_fact(event: Utterance | Statement) -> FactKind | None:

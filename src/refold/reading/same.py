@@ -12,7 +12,8 @@ _QUOTED = re.compile(r"""["'`]""")
 _SCENE = lazy_rule("tools", "form", "scene", "is")
 # How much of the output is looked at is no part of what was run.
 _OUTPUT = lazy_rule("tools", "form", "output", "is")
-_WORD = re.compile(r"[A-Za-z_][\w.'/-]*|\d[\w.,:/-]*|[\u3400-\u9fff]+")
+# A number or a Latin word ends where Chinese begins: there are no blanks between them.
+_WORD = re.compile(r"[A-Za-z_](?:[^\W\u3400-\u9fff]|[.'/-])*|\d(?:[^\W\u3400-\u9fff]|[.,:/-])*|[\u3400-\u9fff]+")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _GRAMMAR = lazy_form("grammar")
 _NO = lazy_form("negative")

@@ -279,8 +279,13 @@ def _carry_on(told: ModelWords, source: Source, view: View, goal: Goal, *, optio
     if not kept or not source.fresh:
         return told
     fresh = replace(source, messages=source.fresh, previous=()).write(view, options, goal)
+    lines = dict.fromkeys((*kept.splitlines(), *fresh.fold.summary.splitlines()))
+    text = "\n".join(lines).strip()
+    if view.lens.count_text(text) > options.tokens_max:
+        # One failure after another would make the note longer and longer; the rules' record of it all has a limit.
+        return told
     why = (because.NOTE_KEPT(because=told.failure),) if told.failure else ()
-    return replace(told, text=f"{kept}\n{fresh.fold.summary}".strip(), notes=(*told.notes, *why))
+    return replace(told, text=text, notes=(*told.notes, *why))
 
 
 def _count_span(view: View, span: Sequence[Unit]) -> int:

@@ -292,7 +292,12 @@ def _join_lines(lines: Sequence[RecordLine]) -> list[str]:
         else:
             written.append(_stamp(line, named))
         last = line
-    return written
+    return [end_line(text) for text in written]
+
+
+def end_line(text: str) -> str:
+    """Return a line without the comma that led to the clause after it."""
+    return text.rstrip("，；,;")
 
 
 def _stamp(line: RecordLine, named: dict[str, str]) -> str:

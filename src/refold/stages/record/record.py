@@ -33,6 +33,7 @@ from refold.stages.record.lines import (
     SeenText,
     choose_leads,
     choose_lines,
+    end_line,
     estimate_costs,
     shape_line,
     write_lines,
@@ -316,7 +317,7 @@ class _RecordWriter:
     def _write_short(self, room: int, task: RecordLine | None) -> str:
         """Write the few best lines without headings: whole lines, else whole sentences.
 
-        What a person wants from now on comes first and does not count as one of the few.
+        What a person wants from now on comes first, rules before facts, and does not count as one of the few.
         """
         kept: list[tuple[int, int, str]] = []
         shapes: set[str] = set()
@@ -325,8 +326,9 @@ class _RecordWriter:
             room -= self.count(f"{task.written}\n")
         held = [fact.text for fact in self.span.facts if fact.kind in ("preference", "key")]
         lines = list({line.text: line for line in (*self._leave_task(task), *self.state)}.values())
-        standing = {id(line) for line in lines if line.topic == "rule" or (line.who == "U" and line.text in held)}
-        best = sorted(lines, key=lambda line: (id(line) not in standing, -line.worth))
+        rules = {id(line) for line in lines if line.topic == "rule"}
+        standing = rules | {id(line) for line in lines if line.who == "U" and end_line(line.text) in held}
+        best = sorted(lines, key=lambda line: (id(line) not in rules, id(line) not in standing, -line.worth))
         most = SHORT_LINES_MAX + min(len(standing), STANDING_LINES_MAX)
         worth_min = SHORT_WORTH_SHARE * max((line.worth for line in best if id(line) not in standing), default=0.0)
         for line in best:
@@ -335,7 +337,7 @@ class _RecordWriter:
             cost = self.count(f"{line.written}\n")
             if cost <= room and (shape := shape_line(line.text)) not in shapes:
                 shapes.add(shape)
-                kept.append((line.at, line.start, line.written))
+                kept.append((line.at, line.start, end_line(line.written)))
                 room -= cost
         if not kept and best and room > 0:
             return shorten_words(best[0].written, room)

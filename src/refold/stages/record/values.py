@@ -45,6 +45,7 @@ SORT_NAMES: dict[str, tuple[str, str]] = {
     "version": ("versions", "版本"),
     "address": ("addresses", "地址"),
     "email": ("email", "邮箱"),
+    "value": ("values", "值"),
 }
 _MORE: dict[Language, str] = {"en": "and {count} more", "zh": "等另外 {count} 个"}
 
@@ -112,12 +113,16 @@ def _write_values(chosen: Sequence[Artifact], language: Language) -> str:
     for handle, own in by_message.items():
         if len(own) >= GROUP_MIN:
             listed = ", ".join(neutralise(one.value) for one in own)
-            lines.append(f"{shorten_handle(handle)} {listed}")
+            label = _name_sort(own[0].sort if len({one.sort for one in own}) == 1 else "value", language)
+            lines.append(f"{label} ({shorten_handle(handle)}): {listed}")
         else:
             for one in own:
                 by_sort.setdefault(one.sort, []).append(neutralise(one.value))
-    names = {sort: SORT_NAMES.get(sort, (sort, sort))[language == "zh"] for sort in by_sort}
-    return "\n".join([*lines, *(f"{names[sort]}: {', '.join(values)}" for sort, values in by_sort.items())])
+    return "\n".join([*lines, *(f"{_name_sort(sort, language)}: {', '.join(own)}" for sort, own in by_sort.items())])
+
+
+def _name_sort(sort: str, language: Language) -> str:
+    return SORT_NAMES.get(sort, (sort, sort))[language == "zh"]
 
 
 def _list_some(values: Sequence[str], language: Language) -> str:
