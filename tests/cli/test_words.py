@@ -229,5 +229,5 @@ def test_a_provider_that_cannot_be_reached_is_reported_in_chinese(
 ) -> None:
     monkeypatch.setattr("refold.agent.ask.choose_pause", lambda *_: 0.0)
     said = shell.refold("chat", "-m", "x", "--base-url", "http://127.0.0.1:9/v1", "hi", **ZH).err
-    assert "无法连接 x at http://127.0.0.1:9/v1" in said
+    assert "无法连接 x @ http://127.0.0.1:9/v1" in said
     assert find_english(said) == []

@@ -114,7 +114,6 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.config.layers import MEANINGS
     from refold.look.report import ADVICE, NOTES
     from refold.manager.notices import KINDS
-    from refold.memory import SETTINGS
     from refold.stages import STAGES
 
     yield from KINDS
@@ -129,8 +128,7 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from EXTRAS.values()
     yield from REASONS.values()
     yield from (means for _, means in LEGEND)
-    starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
-    yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))
+    yield from (field.description or "" for field in CompressionConfig.model_fields.values())
     yield from _OWN_ERRORS
     yield from STAGES
     yield from (", ", ": ")

@@ -26,7 +26,7 @@ def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) ->
         chatting(tmp_path, provider) as chat,
     ):
         head = chat.begin()
-        assert "gpt-4o at http://127.0.0.1" in head
+        assert "gpt-4o @ http://127.0.0.1" in head
         assert "(asked for)" in head
         chat.send("which port?")
         chat.expect("The port is 7341.")

@@ -7,8 +7,10 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
+from refold.testing import ScriptedProvider
 from tests.cli.running import Shell
-from tests.seeds.growing import work
+from tests.cli.test_words import find_english
+from tests.seeds.growing import errands, work
 
 ROOT = Path(__file__).parents[2]
 # Pages in Chinese, and their English page: both have the same blocks to run.
@@ -49,6 +51,23 @@ def test_s0_1_explain_says_in_chinese_what_implies_the_preset(
     named = file if file == "x-agent.yaml" else "threshold_rounds, threshold_tokens, retention_count"
     assert f"由 {named} 推定" in ran.text
     assert "implied by" not in ran.text
+
+
+@pytest.mark.parametrize("preset", ["archive", "importance", "offload", "hybrid", "turns"])
+def test_s3_9_and_s2_12_a_chat_in_chinese_has_no_english_sentence(tmp_path: Path, preset: str) -> None:
+    pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "refold.yaml").write_text(f"preset: {preset}\n", encoding="utf-8")
+    said = [one["content"] for one in errands("zh", 40)[::2]]
+    typed = "\n".join([*said, "/context", "/compact", "/compact", "/summary", "/config", "/help", ""])
+    with ScriptedProvider("好的，就这样。") as provider:
+        ran = Shell(tmp_path).refold(
+            "chat", "-m", "gpt-4o", "--base-url", provider.openai_url, stdin=typed.encode(), LC_ALL="zh_CN.UTF-8"
+        )
+    shown = ran.text + ran.err
+    assert "压缩" in shown
+    assert find_english(shown) == []
+    assert " at " not in shown
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -47,7 +47,7 @@ class Endpoint:
     key: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        return f"{self.model} at {show_url(self.url)}" if self.url else self.model
+        return f"{self.model} @ {show_url(self.url)}" if self.url else self.model
 
     @property
     def tokens_max(self) -> int | None:

@@ -71,7 +71,7 @@ class ProviderClient(ABC, Generic[AnswerT]):
     @property
     def source(self) -> str:
         """Model and address for messages, without secrets."""
-        return f"{self.name} at {show_url(self.url)}"
+        return f"{self.name} @ {show_url(self.url)}"
 
     async def complete(
         self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
