@@ -147,7 +147,11 @@ class Fold(FoldOptions):
         notes: list[Reason] = []
         is_failed = False
         planned = self._plan_spans(view, goal, spans)
-        largest = max((span for span, _ in planned), key=lambda span: _count_span(view, span), default=())
+        largest = max(
+            (span for span, _ in planned),
+            key=lambda span: sum(item.tokens for item in items_of(view, span)),
+            default=(),
+        )
         for span, options in planned:
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
             record = source.write(view, self._open_extract(options), goal)
@@ -286,10 +290,6 @@ def _carry_on(told: ModelWords, source: Source, view: View, goal: Goal, *, optio
         return told
     why = (because.NOTE_KEPT(because=told.failure),) if told.failure else ()
     return replace(told, text=text, notes=(*told.notes, *why))
-
-
-def _count_span(view: View, span: Sequence[Unit]) -> int:
-    return sum(item.tokens for item in items_of(view, span))
 
 
 def _count_freed(edits: Sequence[Edit]) -> int:

@@ -341,7 +341,8 @@ def _may_stand(fold: FoldOptions, view: View, goal: Goal, units: Sequence[Unit])
     lasting = count_lasting(view)
     most = _count_most(fold, view, goal)
     # Half of the target belongs to what stays verbatim, and a record that keeps new content out must shrink.
-    fits = standing <= (goal.target - lasting) // 2 and view.tokens - _count_free(view) + standing <= goal.hard
+    free = sum(count_unit(view, unit) for unit in view.free_units())
+    fits = standing <= (goal.target - lasting) // 2 and view.tokens - free + standing <= goal.hard
     return fits and standing <= fold.standing_share * most
 
 
@@ -379,10 +380,6 @@ def _names_open_ask(item: Item) -> bool:
     """Return whether a record ends with a person's message and lists it as open."""
     text, last = item.edits[0].text, item.messages[-1]
     return last.role == "user" and any(f"\n## {name}\nU> " in text for name in OPEN_HEADINGS)
-
-
-def _count_free(view: View) -> int:
-    return sum(count_unit(view, unit) for unit in view.free_units())
 
 
 def _first_user(fold: FoldOptions, view: View, goal: Goal) -> set[int]:

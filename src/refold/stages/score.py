@@ -128,11 +128,11 @@ def important_units(view: View, threshold: float, options: ScoreOptions = DEFAUL
     found: dict[int, float] = {}
     for index, unit in enumerate(view.units):
         items = (item for item in view.items[unit.start : unit.stop] if not item.is_fold)
-        best = max((score_message(item.role, item.parts, options) for item in items), key=_read_score, default=None)
+        best = max(
+            (score_message(item.role, item.parts, options) for item in items),
+            key=lambda found: found.score,
+            default=None,
+        )
         if best is not None and best.reaches(threshold):
             found[index] = best.score
     return found
-
-
-def _read_score(importance: MessageImportance) -> float:
-    return importance.score

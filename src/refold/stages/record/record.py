@@ -217,17 +217,13 @@ class _RecordWriter:
         self.shares = TALK if self.is_talk else WORK
         seen = SeenText(span.seen)
         state = (
-            list_state(span.state, span.language, self._is_elsewhere, is_talk=self.is_talk)
+            list_state(span.state, span.language, span.seen_positions.__contains__, is_talk=self.is_talk)
             if options.with_state
             else []
         )
         self.state = steer_lines(state, focus)
         self.lines = steer_lines([line for line in lines if not (line.who and seen.has_words(line.text))], focus)
         self.costs = estimate_costs([*self.state, *self.lines], count)
-
-    def _is_elsewhere(self, position: int) -> bool:
-        """Return whether a message is in view, so that its entries need no line."""
-        return position in self.span.seen_positions
 
     def write(self, room: int) -> str:
         """Return the body within so many tokens, or characters."""

@@ -77,7 +77,8 @@ class Source:
             role_after=after,
             before=name_place(view.items[place]),
             asked="\n".join(_read_ask(view, at) for at in kept if at < first).strip(),
-            observed=_find_unsaid(view, messages),
+            # What nobody said: tool results sent as user text, and notices.
+            observed=find_results(view, messages) | {one.id for one in messages if is_notice(one.role, one.parts)},
         )
 
     @property
@@ -184,11 +185,6 @@ def find_results(view: View, messages: Sequence[Message]) -> frozenset[str]:
             continue
         before = message.role
     return frozenset(found)
-
-
-def _find_unsaid(view: View, messages: Sequence[Message]) -> frozenset[str]:
-    """Return the ids of the messages of a span that nobody said: tool results sent as user text, and notices."""
-    return find_results(view, messages) | {one.id for one in messages if is_notice(one.role, one.parts)}
 
 
 def _read_ask(view: View, at: int) -> str:

@@ -89,7 +89,7 @@ def list_lines(read: Sequence[ReadMessage], language: Language, sought: tuple[st
     """Return every line that a span has to offer, oldest first; ``sought`` are the words of the task."""
     talk = is_talk(read)
     said = [
-        (one, [event for event in one.events if isinstance(event, Statement | Utterance) and not _is_in_block(event)])
+        (one, [event for event in one.events if isinstance(event, Statement | Utterance) and not event.in_block])
         for one in read
     ]
     rarity = WordRarity([event.text for _, events in said for event in events]) if talk else None
@@ -153,11 +153,6 @@ def _find_proposal(events: Sequence[Statement | Utterance]) -> Statement | None:
     """Return what a yes after this message would approve: its last question, else its last sentence."""
     spoken = [event for event in events if isinstance(event, Statement)]
     return next((event for event in reversed(spoken) if event.kind == "question"), spoken[-1] if spoken else None)
-
-
-def _is_in_block(event: Statement | Utterance) -> bool:
-    """Return whether a sentence is part of a list or block that is quoted with the sentence before it."""
-    return event.in_block
 
 
 def _quote(one: ReadMessage, event: Statement | Utterance, worth: float, topic: Topic | None) -> RecordLine:

@@ -108,21 +108,18 @@ def _write_values(chosen: Sequence[Artifact], language: Language) -> str:
             owned.setdefault(neutralise(one.note), []).append(one.value)
         else:
             by_message.setdefault(one.handle, []).append(one)
+    names = {sort: pair[language == "zh"] for sort, pair in SORT_NAMES.items()}
     lines = [f"{owner}: {_list_some(values, language)}" for owner, values in owned.items()]
     by_sort: dict[str, list[str]] = {}
     for handle, own in by_message.items():
         if len(own) >= GROUP_MIN:
             listed = ", ".join(neutralise(one.value) for one in own)
-            label = _name_sort(own[0].sort if len({one.sort for one in own}) == 1 else "value", language)
-            lines.append(f"{label} ({shorten_handle(handle)}): {listed}")
+            sort = own[0].sort if len({one.sort for one in own}) == 1 else "value"
+            lines.append(f"{names.get(sort, sort)} ({shorten_handle(handle)}): {listed}")
         else:
             for one in own:
                 by_sort.setdefault(one.sort, []).append(neutralise(one.value))
-    return "\n".join([*lines, *(f"{_name_sort(sort, language)}: {', '.join(own)}" for sort, own in by_sort.items())])
-
-
-def _name_sort(sort: str, language: Language) -> str:
-    return SORT_NAMES.get(sort, (sort, sort))[language == "zh"]
+    return "\n".join([*lines, *(f"{names.get(sort, sort)}: {', '.join(values)}" for sort, values in by_sort.items())])
 
 
 def _list_some(values: Sequence[str], language: Language) -> str:
