@@ -29,7 +29,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-slow test-all integrations node check fix bench screenshots reference sbom lock clean
+.PHONY: help run try test test-slow test-all integrations node check fix bench docs screenshots reference sbom lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -84,6 +84,18 @@ reference: $(VENV)/.dev  ## write docs/reference/names.md and docs/requirements.
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_requirements.py
 
+# The tree is staged as it is in the repository, so that links between pages, and to files beside them, stay the same.
+docs: build/docs-venv/.done  ## build the documentation as a searchable site, build/site
+	rm -rf build/site-src && mkdir -p build/site-src
+	cp -r *.md LICENSE llms.txt docs examples benchmarks deploy compose.yaml build/site-src/
+	build/docs-venv/bin/mkdocs build --quiet --strict
+	@echo "open build/site/docs/index.html"
+
+build/docs-venv/.done: requirements/docs.txt
+	$(PYTHON) -m venv build/docs-venv
+	build/docs-venv/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements/docs.txt
+	@touch $@
+
 screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images
 	$(BIN)/python docs/make_screenshots.py
 
@@ -98,6 +110,7 @@ lock: $(VENV)/bin/python  ## resolve the requirements, with hashes and without a
 	$(LOCK) pyproject.toml --extra all -c requirements/dev.txt -o requirements/all.txt $(LOCK_ARGS)
 	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
 	$(LOCK) requirements/local.in --no-deps -o requirements/local.txt $(LOCK_ARGS)
+	$(LOCK) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
 
 clean:  ## remove what these targets made
