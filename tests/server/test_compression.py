@@ -111,6 +111,20 @@ def test_room_that_the_client_asks_for_its_answer_is_left_free_after_an_overflow
     assert int(answer.headers["x-refold-tokens"].split("->")[1]) <= 12_000
 
 
+def test_the_forecast_of_a_session_has_the_room_that_its_requests_leave_for_the_answer(start):
+    rig = start(window=20_000)
+    history, forecasts, announced = [], [], 0
+    for turn in range(60):
+        history.append({"role": "user", "content": f"question {turn} " + "word " * 300})
+        answer = rig.post("anthropic", make_body("anthropic", history, max_tokens=9_000))
+        history.append({"role": "assistant", "content": "ok"})
+        if answer.headers["x-refold-reason"].startswith("fold."):
+            forecasts.append(announced)
+        announced = rig.manager.status(answer.headers["x-refold-session"]).acts_at
+    assert forecasts
+    assert max(forecasts) <= 11_000
+
+
 @pytest.mark.parametrize(("wire", "stream"), each_once(WIRES, (False, True)))
 def test_usage_that_the_provider_reports_is_taken_in(start, wire, stream):
     rig = start()

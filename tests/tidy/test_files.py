@@ -66,6 +66,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("server", "proxy and certificates of the environment", 56),
     ("cli", "wrap loads late, is joined, takes over, notices silence", 195),
     ("cli", "a module for each client", 80),
+    ("cli", "wrap knows goose and Kilo; trust covers every provider", 55),
     ("cli", "log --follow, and windows that are too small", 75),
     ("budget", "sizes as people write them, Session, print(prepared), aliases", 15),
     ("integrations", "sizes as people write them, Session, print(prepared), aliases", 15),

@@ -250,7 +250,7 @@ def trust(
 
 def _trust_clients(folder: Path) -> bool:
     """Trust and print the addresses that files in a folder choose for the clients of ``refold wrap``."""
-    from refold.cli.clients import CLIENTS, TRUSTED, Start, find_choice_of_folder, name_choice
+    from refold.cli.clients import CLIENTS, TRUSTED, Start, find_choice_of_folder, list_choices, name_choice
     from refold.config.load import copy_environment, find_user_folder
     from refold.llm.errors import show_url
 
@@ -258,7 +258,7 @@ def _trust_clients(folder: Path) -> bool:
     for name in CLIENTS:
         start = Start((name,), environ, folder.absolute())
         with contextlib.suppress(ConfigError):  # It is not installed, or 'refold wrap' says what is wrong.
-            for url in find_choice_of_folder(start).values():
+            for url in {url for one in list_choices(start) for url in find_choice_of_folder(one).values()}:
                 typer.echo(f"{name}: {clean_line(show_url(url) if url else tr('its default address'))}")
                 find_user_folder(start.folder).trust(name_choice(start, url), TRUSTED)
                 is_any = True

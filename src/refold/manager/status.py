@@ -143,14 +143,13 @@ def _sum_notes(edits: Iterable[Edit]) -> tuple[int, int, int]:
 
 def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
     """Return the budget that holds for a session; where our settings state no window, that of the newest request."""
-    own = window_of(keeper.config, row.model)
     state = SessionState.read(row.settings)
+    known = state.find_window(row.model)[0] or window_of(keeper.config, row.model)
     window, reserve = state.room
-    if own is not None or state.find_window(row.model)[0] is not None:
-        # A reserve for another window may not fit into this one.
-        is_same = window is None or window == own
-        return keeper.find_budget(row, counter, None, reserve if is_same else None)
-    return keeper.find_budget(row, counter, window, reserve)
+    if known in (None, window):
+        return keeper.find_budget(row, counter, window, reserve)
+    # A reserve for another window may not fit into this one.
+    return keeper.find_budget(row, counter, None, reserve if window is None else None)
 
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from refold.cli.clients.start import SECRET, Launch, Start, write_secret
+from refold.cli.clients.start import SECRET, Launch, Start, name_client, write_secret
 from refold.errors import ConfigError
 
 __all__ = [
@@ -28,7 +28,8 @@ __all__ = [
     "write_secret",
 ]
 TRUSTED = "yes"
-CLIENTS = ("claude", "codex", "opencode", "qwen", "aider", "pi")
+CLIENTS = ("claude", "codex", "opencode", "qwen", "aider", "pi", "kilo", "kilocode", "goose")
+_MODULES = {"kilo": "opencode", "kilocode": "opencode"}
 
 
 class Client(Protocol):
@@ -43,11 +44,8 @@ class Client(Protocol):
 def find_client(program: str) -> Client:
     """Return how a program is led to a gateway, by the name of its file."""
     name = name_client(program)
-    return cast("Client", import_module(f"{__name__}.{name if name in CLIENTS else 'start'}"))
-
-
-def name_client(program: str) -> str:
-    return Path(program).name.removesuffix(".exe").removesuffix(".cmd")
+    module = _MODULES.get(name, name) if name in CLIENTS else "start"
+    return cast("Client", import_module(f"{__name__}.{module}"))
 
 
 def find_upstreams(start: Start, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -63,6 +61,12 @@ def list_variables(start: Start) -> dict[str, str]:
     """Return the program's environment, with the variables that its own settings add."""
     read = getattr(find_client(start.command[0]), "list_variables", None)
     return dict(start.environ) if read is None else read(start)
+
+
+def list_choices(start: Start) -> list[Start]:
+    """Return the ways to start a program that may lead to different addresses."""
+    listed = getattr(find_client(start.command[0]), "list_choices", None)
+    return [start] if listed is None else listed(start)
 
 
 def check_choice_of_folder(start: Start, given: Mapping[str, str | None]) -> None:

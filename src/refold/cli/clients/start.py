@@ -11,6 +11,10 @@ from pathlib import Path
 UPSTREAMS = ("openai_upstream", "anthropic_upstream")
 
 
+def name_client(program: str) -> str:
+    return Path(program).name.removesuffix(".exe").removesuffix(".cmd")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
     """How a program would be started without refold."""
