@@ -125,7 +125,7 @@ def _describe_form(value: Value) -> dict[str, float]:
 def weigh(features: Mapping[str, float]) -> float:
     """Return how likely a value is used by a later call, between 0 and 1."""
     weights = load_weights("values")
-    odds = weights["bias"] + sum(weights.get(name, 0.0) * amount for name, amount in features.items())
+    odds = weights["bias"] + sum([weights.get(name, 0.0) * amount for name, amount in features.items() if amount])
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
 
 

@@ -63,9 +63,8 @@ def find_artifacts(
     whole = "\n".join(secrets)
     return [
         Artifact(met.value.sort, text, handles[text], met.value.owner, weight)
-        for weight, met in rank(seen, len(conversation))
-        if (text := met.value.text) in handles
-        and len(text) <= VALUE_CHARS_MAX
+        for weight, met in rank({text: seen[text] for text in handles}, len(conversation))
+        if len(text := met.value.text) <= VALUE_CHARS_MAX
         and not (secrets and (text in whole or any(secret in text for secret in secrets)))
     ][:ARTIFACTS_MAX]
 
