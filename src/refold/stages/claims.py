@@ -21,11 +21,12 @@ from refold.stages.ground import Deed, Scope, find_claims, is_number, join_thous
 from refold.stages.ground import share_words as share
 
 # A wish repeats at least this share of a person's words; a wrong speaker has less than half of the right one's.
-WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, CAUSE_SHARE, STATED_SHARE = 0.5, 0.3, 0.25, 0.34, 0.4, 0.6
+WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, STATED_SHARE, OWNED_SHARE = 0.5, 0.3, 0.25, 0.34, 0.6, 0.8
 SHOWN_CHARS = 80
 
 _PARTICLES = frozenset("的了是要在有和也都我你他她它这那吗呢吧啊去来到就把给请帮想个一并家")
 _HAN_GAP = lazy_regex(r"(?<=[\u3400-\u9fff])\s+(?=[\u3400-\u9fff])")
+_OPENS = lazy_regex(r"\A\W*(?:(?:so|but|and|then|however|later|also|之后|然后|后来|但是|但)\b[,，]?\s*)?", re.I)
 _CLAUSE = lazy_regex(r"[,;，；。！!?？\n]|\.\s|\b(?:but|and)\b")
 _NO_VALUE = r"[\"'\s:=]{1,6}(?:no|none|false|null|0)\b"
 _SMALL = lazy_regex(r"(?<![A-Za-z0-9_.,:/$#-])\$?(\d{1,2}(?:\.\d{1,2})?)(?![A-Za-z0-9_:/%-]|[.,]\d)")
@@ -80,15 +81,7 @@ def find_fault(sentence: str, scope: Scope, *, is_wish: bool = False, is_heading
     elif states_order(text):
         checks += [_check_order]
     else:
-        checks += [
-            _check_speaker,
-            _check_outcome,
-            _check_deed,
-            _check_numbers,
-            _check_owners,
-            _check_denial,
-            _check_cause,
-        ]
+        checks += [_check_speaker, _check_outcome, _check_deed, _check_numbers, _check_owners, _check_denial]
     return next((fault for check in checks if (fault := check(text, scope))), NO_REASON)
 
 
@@ -207,7 +200,8 @@ def _check_owners(text: str, scope: Scope) -> Reason:
 def _find_owner(number: str, clause: str, text: str, scope: Scope) -> str:
     """Return whose a value is if it is not that of what a sentence names; empty if it is, or if nothing says so."""
     own = [value.owner for value in scope.values if _bare(value.text) == number]
-    if not own:
+    lines = [line for piece in scope.texts for line in piece.splitlines() if number in join_thousands(line)]
+    if not own or any(share(_words(clause), (line,)) >= OWNED_SHARE for line in lines):
         return ""
     found = ((_bare(value.text), value.owner) for value in (*scope.values, *scope.rivals))
     owners = [(figure, owner) for figure, owner in found if figure != number and _NUMBER.fullmatch(figure)]
@@ -389,14 +383,16 @@ def _list_words(text: str) -> frozenset[str]:
 def _check_wish(text: str, scope: Scope) -> Reason:
     """A wish is a person's: most of its words are theirs, and it does not turn their sense round."""
     words = _list_words(text)
+    person = scope.person
     if not scope.has_person:
-        return because.NOBODYS_WISH()
+        # No message of a person is cited: then one sentence of theirs must say it.
+        person = tuple(one for one in scope.ground.scope().person if share(words, (one,)) >= STATED_SHARE)
     # A choice has the words of the one who proposed it.
     chosen = scope.said if _rule("chooses").search(text) else scope.assistant if scope.approves else ()
-    said = (*scope.person, *(() if _rule("proposes").search(text) else chosen))
-    if share(words, said) < WISH_SHARE:
+    said = (*person, *(() if _rule("proposes").search(text) else chosen))
+    if not person or share(words, said) < WISH_SHARE:
         return because.NOBODYS_WISH()
-    return _compare_sense(text, scope.person)
+    return _compare_sense(text, person)
 
 
 def _compare_sense(text: str, said: Sequence[str]) -> Reason:
@@ -425,13 +421,15 @@ def _read_clauses(said: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_speaker(text: str, scope: Scope) -> Reason:
-    opening = text[:30] if text.isascii() else text[:8]
-    is_assistants = _rule("assistant").search(opening) is not None
-    if is_assistants == (_rule("people").search(opening) is not None):
+    opening = _OPENS.sub("", text)
+    is_assistants = _rule("assistant").match(opening) is not None
+    if is_assistants == (_rule("people").match(opening) is not None):
         return NO_REASON
     words = _words(_rule("assistant").sub("", _rule("people").sub("", text)))
     sides = (scope.assistant, scope.person) if is_assistants else (scope.person, scope.assistant)
     own, other = (share(words, said) for said in sides)
+    if not is_assistants and not scope.has_person:
+        own = max((share(words, (one,)) for one in scope.ground.scope().person), default=0.0)
     if not is_assistants and (scope.approves or _rule("chooses").search(text)):
         return NO_REASON  # It may have the words of the one who proposed it.
     if other >= SPEAKER_SHARE and own < other * 0.75:
@@ -441,21 +439,6 @@ def _check_speaker(text: str, scope: Scope) -> Reason:
 
 def _check_denial(text: str, scope: Scope) -> Reason:
     return _compare_sense(text, scope.said)
-
-
-def _check_cause(text: str, scope: Scope) -> Reason:
-    """A cause has words of the messages that are cited for it."""
-    found = _rule("because").search(text)
-    if found is None:
-        return NO_REASON
-    words = _words(found[1] or found[2])
-    lower = scope.near.lower
-    known = [word for word in words if word in lower]
-    return (
-        because.NO_CAUSE(cause=_show((found[1] or found[2]).strip()))
-        if len(known) < CAUSE_SHARE * len(words)
-        else NO_REASON
-    )
 
 
 def _show(text: str) -> str:
