@@ -117,10 +117,12 @@ def build(name: str, packages: tuple[str, ...], extra: str = "") -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([find_uv(), "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-    install = [find_uv(), "pip", "install", "-q", "--upgrade", "--python", str(python)]
+    install = [find_uv(), "pip", "install", "-q", "--python", str(python)]
     any_version = HOME / "any-version.txt"
     any_version.write_text("\n".join(ANY_VERSION) + "\n")
-    subprocess.run([*install, "--override", str(any_version), "-e", f"{ROOT}{extra}", *TOOLS, *packages], check=True)
+    subprocess.run(
+        [*install, "--upgrade", "--override", str(any_version), "-e", f"{ROOT}{extra}", *TOOLS, *packages], check=True
+    )
     subprocess.run([*install, "--no-deps", *ORACLE], check=True)
     return python
 

@@ -156,8 +156,8 @@ class Families:
         if root is None or not root.messages:
             return name
         marks = {mark for raw in history.raws for mark in find_marks(write_json(raw))}
-        free = {one: path for one, path in paths.items() if not self._busy[one]}
-        return next((one for one, path in free.items() if self._has_rewritten(path, history, marks)), "")
+        # Even where an answer is under way: the caller may have cancelled it.
+        return next((one for one, path in paths.items() if self._has_rewritten(path, history, marks)), "")
 
     def _find_nameless(self, history: _History) -> str:
         """Return the session whose answers or records a history has, although it begins otherwise."""
