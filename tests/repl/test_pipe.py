@@ -34,7 +34,7 @@ def test_once_answers_the_pipe_and_the_answer_alone_is_on_standard_output(shell:
         ran = chat(shell, provider, "--once", stdin="hi\nthere\n")
         assert provider.requests[0].prompt == "hi\nthere\n"
     assert (ran.code, ran.text) == (0, "# Hi\n\n你好 **there**\n")
-    assert "gpt-4o at" in ran.err
+    assert "gpt-4o @" in ran.err
     assert "\x1b" not in ran.text + ran.err
 
 

@@ -57,7 +57,7 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
             ("/context", "next: compresses at"),
             ("/cost", "1 request ·"),
             ("/recall hello", "; /expand HANDLE gives the whole original"),
-            ("/model", "gpt-4o at"),
+            ("/model", "gpt-4o @"),
             ("/sessions", "chat-"),
             ("/config keepRecent=5", "Set keep_recent = 5"),
             ("/export out.json", "wrote out.json"),
