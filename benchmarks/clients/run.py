@@ -134,6 +134,8 @@ OTHERS = {
     "pi": "@mariozechner/pi-coding-agent@0.73.1",
     "cn": "@continuedev/cli@1.5.47",
     "cline": "cline@3.0.65",
+    "kilo": "@kilocode/cli@7.7.7",
+    "goose": "@aaif/goose-binary-linux-x64@1.52.0",
     "mini": "mini-swe-agent==2.4.6 mcp",
 }
 
