@@ -157,7 +157,7 @@ def run_program(folder: Path, code: str, provider: ScriptedProvider, *before: st
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_conversation_grows_until_it_folds_and_is_one_session(name: str, project_root: Path, tmp_path: Path) -> None:
+def test_a_conversation_grows_until_it_folds_and_recall_finds_it(name: str, project_root: Path, tmp_path: Path) -> None:
     module, write, code, window = CASES[name]
     pytest.importorskip(module, reason=f"needs {name}: make integrations")
     if name == "browser_use" and shutil.which("chromium") is None:
