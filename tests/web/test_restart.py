@@ -61,6 +61,5 @@ def test_the_sample_plays_on_and_folds_before_the_readers_eyes(browser: Browser,
         page.get_by_role("button", name="Play on").click()
         page.locator(".q-notification", has_text="Folded:").wait_for()
         page.locator(".gauge-share.is-good").wait_for()
-        page.get_by_role("button", name="Pause").click()
         page.get_by_role("button", name="Play on").wait_for()
         page.close()

@@ -275,8 +275,9 @@ def test_every_line_of_a_record_leads_to_its_source(browser: Browser, url: str, 
 
 
 def test_the_difference_looks_different_at_once(browser: Browser, url: str, workspace: Path) -> None:
-    fold = find_folds(workspace)[0]
-    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    write_folded(workspace, "differs")
+    fold = find_folds(workspace, "differs")[0]
+    page = browser.open(f"{url}differs&at={fold.fold.handle}", height=1100)
     page.locator(".fold").first.wait_for()
     page.get_by_role("button", name="Difference").click()
     page.wait_for_function(
