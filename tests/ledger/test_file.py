@@ -17,6 +17,16 @@ from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
+OPEN_UNTIL_KILLED = """
+import sys
+from refold.ledger.sqlite import SqliteLedger
+from tests.contract.talk import send
+ledger = SqliteLedger(sys.argv[1])
+send(ledger, ["hello from another process"], session="other")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
@@ -185,6 +195,31 @@ def test_a_process_that_ends_properly_while_another_looks_leaves_no_alarm(
     assert read_texts(again) == ["hello"]
     again.close()
     assert not (tmp_path / "ledger.db-lost").exists()
+
+
+def test_a_process_killed_while_another_closes_leaves_no_alarm(tmp_path: Path) -> None:
+    """The close that follows is the last one: it takes over the log and removes it, so nothing is lost."""
+    path = tmp_path / "ledger.db"
+    other = subprocess.Popen(
+        [sys.executable, "-c", OPEN_UNTIL_KILLED, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "open\n"
+    ledger = SqliteLedger(path)
+    send(ledger, ["hello"])
+    closing = threading.Thread(target=ledger.close)
+    with ledger._file.read():
+        closing.start()
+        own = tmp_path / f"ledger.db-open-{os.getpid()}"
+        while own.exists():
+            closing.join(0.01)
+        other.kill()
+        other.communicate()
+    closing.join()
+    again = SqliteLedger(path)
+    assert again.verify() == []
+    assert read_texts(again) == ["hello"]
+    again.close()
 
 
 def test_an_unknown_way_to_flush_is_refused(tmp_path: Path) -> None:

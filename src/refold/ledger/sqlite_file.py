@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import glob
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, get_args
@@ -192,8 +193,7 @@ class LedgerFile:
         helper = self._helper
         if helper is not None and helper is not threading.current_thread() and helper.is_alive():
             helper.join(self._busy_timeout_s)
-        self._remove_markers()
-        with self._explain():
+        with self._without_markers(), self._explain():
             for opened in list(self._opened):
                 if opened.pid == os.getpid():
                     with opened.in_use:
@@ -203,13 +203,13 @@ class LedgerFile:
 
     def close_idle(self) -> None:
         """Close the connections that no thread is using now; they are opened again when needed."""
-        self._remove_markers()
-        for opened in list(self._opened):
-            if opened.in_use.acquire(timeout=_FORK_WAIT_S):
-                if not opened.connection.in_transaction:
-                    opened.close()
-                    self._opened.discard(opened)
-                opened.in_use.release()
+        with self._without_markers():
+            for opened in list(self._opened):
+                if opened.in_use.acquire(timeout=_FORK_WAIT_S):
+                    if not opened.connection.in_transaction:
+                        opened.close()
+                        self._opened.discard(opened)
+                    opened.in_use.release()
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[apsw.Connection]:
@@ -252,7 +252,7 @@ class LedgerFile:
     def _report_lost_log(self) -> None:
         """Note the loss if a process that has ended left its marker, and there is no log."""
         with contextlib.suppress(OSError):
-            stale = self._list_stale()
+            stale = self._list_stale(self._list_markers())
             if stale and not self.beside("-wal").exists() and self.path.stat().st_size:
                 self.beside("-lost").touch(mode=0o600)
                 _log.warning(
@@ -273,20 +273,28 @@ class LedgerFile:
             self._finalizer = weakref.finalize(self, _remove_marker, self.path)
         self._marked_by = os.getpid()
 
-    def _remove_markers(self) -> None:
-        """Remove this process's marker, and those of ended processes: their log was there until now."""
-        if self._marked_by != os.getpid():
-            return
-        self._marked_by = 0
+    @contextlib.contextmanager
+    def _without_markers(self) -> Iterator[None]:
+        """Remove this process's marker, then those of processes that ended before the caller closed the log."""
+        is_marked, self._marked_by = self._marked_by == os.getpid(), 0
+        markers: list[Path] = []
+        if is_marked:
+            with contextlib.suppress(OSError):
+                self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
+                markers = self._list_markers() if self.beside("-wal").exists() else []
+        yield
+        # The last connection removes the log. Markers that were there beside it report no loss.
         with contextlib.suppress(OSError):
-            self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
-            for marker in self._list_stale() if self.beside("-wal").exists() else ():
+            for marker in self._list_stale(markers):
                 marker.unlink(missing_ok=True)
 
-    def _list_stale(self) -> list[Path]:
+    def _list_markers(self) -> list[Path]:
+        return list(self.path.parent.glob(f"{glob.escape(self.path.name)}-open-*"))
+
+    def _list_stale(self, markers: Iterable[Path]) -> list[Path]:
         """Return the markers that processes left behind; one that ended meanwhile has removed its own."""
-        marked = ((file, file.name.removeprefix(f"{self.path.name}-open-")) for file in self.path.parent.iterdir())
-        ended = (file for file, pid in marked if pid != file.name and pid.isdigit() and not _is_running(int(pid)))
+        pids = ((marker, marker.name.rpartition("-")[2]) for marker in markers)
+        ended = (marker for marker, pid in pids if pid.isdigit() and not _is_running(int(pid)))
         return list(filter(Path.exists, ended))
 
     def _open(self) -> apsw.Connection:
@@ -408,9 +416,9 @@ def _end_connection(owner: weakref.ref[LedgerFile], opened: OpenedFile) -> None:
     if opened.pid != os.getpid():
         return
     file = owner()
-    with opened.in_use, contextlib.suppress(apsw.Error):
-        if file is not None and file._opened == {opened}:
-            file._remove_markers()
+    is_last = file is not None and file._opened == {opened}
+    unmarked = file._without_markers() if file and is_last else contextlib.nullcontext()
+    with opened.in_use, contextlib.suppress(apsw.Error), unmarked:
         opened.close()
     if file is not None:
         file._opened.discard(opened)
