@@ -152,7 +152,7 @@ def _remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> l
 def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str, ...]:
     """Pin or unpin the messages on the path that a handle names; a pinned message leaves the fold that hides it."""
     row = keeper.need_row(session_id)
-    with keeper.held(session_id) as session, leased(keeper, session_id):
+    with keeper.held(session_id) as session:
         keeper.open(session)
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
@@ -164,7 +164,9 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         kept = [one for one in session.ids if one in pinned]
         keeper.update_settings(session, pinned=kept or None)
         if on and not named.isdisjoint(one for item in session.items if item.is_fold for one in item.edits[0].covers):
-            _bring_back(keeper, session, named)
+            with leased(keeper, session_id):
+                keeper.open(session)
+                _bring_back(keeper, session, named)
         return tuple(kept)
 
 
