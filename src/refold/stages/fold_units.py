@@ -35,7 +35,7 @@ class FoldOptions:
     Where importance keeps older messages, they and the recent rounds are at most ``rounds_max``, with room for the
     rounds until the next fold; the least important and oldest go first.
 
-    Summaries may have ``summary_share`` of the room. In a chat it is at most a quarter, or ``summary_tokens_least``
+    Summaries may have ``summary_share`` of the room. In a chat it is less than half, or ``summary_tokens_least``
     where that is more. With ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they
     fill that share of the summaries' room. ``closing`` adds a sentence that says what the text above it is. With
     ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a model is asked once for
@@ -105,8 +105,8 @@ SMALL_ROOM_SHARE = 0.3
 FRESH_SHARE = 0.6
 # In a chat every message is words, and only the record keeps them; the result of a tool can be fetched again.
 CHAT_ROOM_SHARE = 0.5
-# In a larger room a longer record would crowd the conversation out.
-CHAT_SHARE = 0.45
+# In a larger room a longer record would crowd the conversation out: all records have so much of it, and of the target.
+CHAT_SHARE, CHAT_TARGET_SHARE = 0.45, 0.6
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # The weight of a token of an earlier record, and of a tool's output, beside one of a message when spans share the room.
@@ -130,7 +130,7 @@ def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Seque
 
 
 def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int:
-    """Return a share of a room: in a chat at most a quarter, in a small one more, as nothing else keeps its words."""
+    """Return a share of a room: in a chat less than half, in a small one more, as nothing else keeps its words."""
     if is_chat:
         return max(int(room * min(share, CHAT_SHARE)), min(fold.summary_tokens_least, int(room * CHAT_ROOM_SHARE)))
     return int(room * (min(share, SMALL_ROOM_SHARE) if room < SMALL_ROOM_TOKENS else share))
@@ -155,7 +155,8 @@ def share_room(
     recent = _count_recent(view, runs, int((goal.target - fixed) * RECENT_SHARE))
     fair = goal.target - fixed - recent
     if is_chat:
-        fair = wanted
+        least = min(fold.summary_tokens_least, int((lasting + standing) * CHAT_ROOM_SHARE))
+        fair = max(least, int((goal.target - fixed + standing) * CHAT_TARGET_SHARE)) - standing
     elif not recent:
         fair = max(fair, int(wanted * TIGHT_SHARE))
     elif works_alone(view):
