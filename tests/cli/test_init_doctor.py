@@ -119,7 +119,7 @@ def test_doctor_finds_a_broken_record(shell: Shell) -> None:
     assert look(shell)["record"]["state"] == "broken"
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("doc", "doctor"), ("rec", "recall"), ("comp", "compact")])
+@pytest.mark.parametrize(("typed", "offered"), [("doc", "doctor"), ("rec", "recall"), ("comp", "compress")])
 def test_the_shell_completes_commands(shell: Shell, typed: str, offered: str) -> None:
     ran = shell.refold(COMP_WORDS=f"refold {typed}", COMP_CWORD="1", _REFOLD_COMPLETE="complete_bash")
     assert offered in ran.text.split()

@@ -13,6 +13,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from tests.cli.running import ProcessShell, Shell
 from tests.manager.sessions import agent, chat
+from tests.repl.terminal import hear_interrupts
 
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
 
@@ -375,7 +376,7 @@ def test_compressions_are_followed_as_they_come(tmp_path: Path, empty_home: Path
         manager.append("talk", [{"role": "user", "content": "hello"}])
         command = [sys.executable, "-u", "-m", "refold", "log", "--follow", "-w", str(work)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, cwd=tmp_path, **pipes) as running:
+        with subprocess.Popen(command, cwd=tmp_path, preexec_fn=hear_interrupts, **pipes) as running:
             assert running.stderr is not None
             assert running.stdout is not None
             assert "following" in running.stderr.readline()

@@ -43,7 +43,7 @@ def test_a_window_without_a_reserve_leaves_room_by_the_settings_rule(manager):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"window": -1}, {"reserve": True}, {"window": "8000"}, {"window": 100, "reserve": 100}]
+    "limits", [{"window": -1}, {"reserve": True}, {"window": "large"}, {"window": 100, "reserve": 100}]
 )
 def test_an_invalid_window_is_refused(manager, limits):
     with pytest.raises(ConfigError):
