@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import glob
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, get_args
@@ -252,7 +251,7 @@ class LedgerFile:
     def _report_lost_log(self) -> None:
         """Note the loss if a process that has ended left its marker, and there is no log."""
         with contextlib.suppress(OSError):
-            stale = self._list_stale(self._list_markers())
+            stale = self._list_stale()
             if stale and not self.beside("-wal").exists() and self.path.stat().st_size:
                 self.beside("-lost").touch(mode=0o600)
                 _log.warning(
@@ -275,26 +274,20 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _without_markers(self) -> Iterator[None]:
-        """Remove this process's marker, then those of processes that ended before the caller closed the log."""
+        """Remove this process's marker, and, once it has closed the log, those of processes that ended before."""
         is_marked, self._marked_by = self._marked_by == os.getpid(), 0
-        markers: list[Path] = []
+        has_log = is_marked and self.beside("-wal").exists()
         if is_marked:
-            with contextlib.suppress(OSError):
-                self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
-                markers = self._list_markers() if self.beside("-wal").exists() else []
+            _remove_marker(self.path)
         yield
-        # The last connection removes the log. Markers that were there beside it report no loss.
         with contextlib.suppress(OSError):
-            for marker in self._list_stale(markers):
+            for marker in self._list_stale() if has_log else ():
                 marker.unlink(missing_ok=True)
 
-    def _list_markers(self) -> list[Path]:
-        return list(self.path.parent.glob(f"{glob.escape(self.path.name)}-open-*"))
-
-    def _list_stale(self, markers: Iterable[Path]) -> list[Path]:
+    def _list_stale(self) -> list[Path]:
         """Return the markers that processes left behind; one that ended meanwhile has removed its own."""
-        pids = ((marker, marker.name.rpartition("-")[2]) for marker in markers)
-        ended = (marker for marker, pid in pids if pid.isdigit() and not _is_running(int(pid)))
+        marked = ((file, file.name.removeprefix(f"{self.path.name}-open-")) for file in self.path.parent.iterdir())
+        ended = (file for file, pid in marked if pid != file.name and pid.isdigit() and not _is_running(int(pid)))
         return list(filter(Path.exists, ended))
 
     def _open(self) -> apsw.Connection:
@@ -416,8 +409,7 @@ def _end_connection(owner: weakref.ref[LedgerFile], opened: OpenedFile) -> None:
     if opened.pid != os.getpid():
         return
     file = owner()
-    is_last = file is not None and file._opened == {opened}
-    unmarked = file._without_markers() if file and is_last else contextlib.nullcontext()
+    unmarked = file._without_markers() if file and file._opened == {opened} else contextlib.nullcontext()
     with opened.in_use, contextlib.suppress(apsw.Error), unmarked:
         opened.close()
     if file is not None:

@@ -200,8 +200,9 @@ def _bring_back(keeper: Keeper, session: OpenSession, named: set[str]) -> None:
     now, ledger = keeper.clock(), keeper.ledger
     event = Event("pinned", now, {"messages": sorted(wanted), "edits": whole})
     if smaller:
-        version = session.path_version
-        ledger.append(session.id, (), (), version=version, now=now, arrival=tuple(smaller), events=(event,))
+        ledger.append(
+            session.id, (), (), version=session.path_version, now=now, arrival=tuple(smaller), events=(event,)
+        )
     if whole:
         ledger.switch_edits(session.id, whole, on=False, now=now, event=event)
     session.drop()
@@ -274,11 +275,8 @@ def delete(keeper: Keeper, session_id: str) -> bool:
 def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Finding]:
     """Return the inconsistencies in the ledger and in offloaded files; ``repair`` rebuilds derived data."""
     findings = keeper.ledger.verify(session_id, repair=repair, digest=_digest)
-    row = keeper.ledger.read_session(session_id) if session_id is not None else None
-    rows = list(list_all_sessions(keeper.ledger)) if session_id is None else [row] if row else []
-    for row in rows:
-        findings += _verify_files(keeper, row, repair=repair)
-    return findings
+    rows = list_all_sessions(keeper.ledger) if session_id is None else [keeper.ledger.read_session(session_id)]
+    return findings + [one for row in rows if row for one in _verify_files(keeper, row, repair=repair)]
 
 
 def salvage_ledger(keeper: Keeper) -> Salvaged:
