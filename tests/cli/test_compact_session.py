@@ -23,9 +23,10 @@ def count_view(folder: Path) -> int:
         return len(manager.read_view("s1"))
 
 
-def test_a_stored_session_is_compressed_and_undo_takes_it_back(stored: Shell) -> None:
+@pytest.mark.parametrize("command", ["compress", "compact", "fold"])
+def test_a_stored_session_is_compressed_and_undo_takes_it_back(stored: Shell, command: str) -> None:
     before = count_view(stored.folder)
-    ran = stored.refold("compact", "--session", "s1")
+    ran = stored.refold(command, "--session", "s1")
     assert ran.code == 0
     assert "fold −" in ran.text
     assert "requested manually" in ran.text

