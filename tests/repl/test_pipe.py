@@ -55,6 +55,16 @@ def test_every_line_of_a_pipe_is_a_turn_and_commands_work(shell: Shell) -> None:
     assert "there is no command /nonsense" in ran.err
 
 
+@pytest.mark.parametrize("command", ["/compress", "/compact", "/fold"])
+def test_a_compression_has_the_three_names_that_people_try(shell: Shell, command: str) -> None:
+    words = "the pump of hall nine was mended with a new valve and two bolts; " * 40
+    with ScriptedProvider([words] * 6) as provider:
+        ran = chat(shell, provider, stdin="".join(f"question {turn}\n" for turn in range(6)) + f"{command}\n/quit\n")
+    assert ran.code == 0
+    assert "there is no command" not in ran.err
+    assert re.search(r"[\d,]+ → [\d,]+ tokens", ran.text + ran.err), ran.err[-400:]
+
+
 def test_settings_without_a_value_say_so_in_the_language_of_the_chat(shell: Shell) -> None:
     with ScriptedProvider("ok") as provider:
         words = ("chat", "-m", "gpt-4o", "--base-url", provider.openai_url)
