@@ -51,6 +51,21 @@ def test_s0_6_and_s1_3_orders_and_budgets_stay_in_view_for_240_messages(
     assert folds >= 5
 
 
+@pytest.mark.parametrize("preset", ["archive", "importance"])
+@pytest.mark.parametrize(
+    ("language", "changed"),
+    [("zh", "预算改一下，现在是 19.5 万元。"), ("en", "Let's raise the budget to 21,000 EUR.")],
+)
+def test_s0_6_and_s1_3_a_budget_that_is_changed_stays_like_the_one_it_replaces(
+    tmp_path: Path, preset: str, language: str, changed: str
+) -> None:
+    said = errands(language)
+    said[30]["content"] = changed
+    with ContextCompressionManager(CompressionConfig.preset(preset), tmp_path) as manager:
+        for at in range(30, len(said), 2):
+            assert changed in read_view(manager.prepare_context_sync("s1", said[: at + 1]).messages)
+
+
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_s0_4_the_compressor_s_own_summary_comes_back_and_may_be_repeated(language: str) -> None:
     compressor = ContextCompressor(Repeats(TOLD[language]))
