@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench_replay import DATA, Row, make_tariff, read_lines, share, show_probed
+from bench_replay import DATA, RESERVE, Row, make_tariff, read_lines, share, show_probed
 
 from refold.budget import Budget, window_budget
 from refold.config import CompressionConfig
@@ -35,7 +35,6 @@ TARGETS = (9_000, 12_000, 15_000, 25_000, 40_000)
 READS = (0.1, 0.05)
 LARGER = 1.2
 FAR = 20  # messages between source and use
-RESERVE = 8_000
 COLOURS = ("#b4503c", "#3c6eb4", "#3c9664")
 
 

@@ -8,6 +8,7 @@ room that the system prompt leaves and comes down to 0.5, or has its own default
 
     python benchmarks/peers/run.py                      the sample sessions of this repository
     python benchmarks/peers/run.py --recorded           the recorded sessions of bench_replay too, where they are
+    python benchmarks/peers/run.py --windows 64000 128000 200000    long recorded sessions in real windows
     python benchmarks/peers/run.py --peers langchain --no-install
     python benchmarks/peers/run.py --python ~/.pyenv/versions/3.12.1/bin/python
 """
@@ -27,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
 
+from bench_depth import read_sessions  # noqa: E402
 from bench_replay import DATA, FAR, Row, Task, make_tariff, read_lines, share  # noqa: E402
 from remote import Entry, PeerFailed, RemotePeer, Worker  # noqa: E402
 
@@ -42,6 +44,14 @@ from refold.tokens import counter_for  # noqa: E402
 
 READ = 0.1
 SETS = ("tau_airline", "swe_mini", "agent_long")
+# refold, and the ways that need no library.
+OWN = {
+    "default": "**refold**",
+    "last-n": "newest messages",
+    "mask": "old results masked",
+    "trim": "older words trimmed",
+}
+LONG_TOKENS_MAX = 600_000
 SAMPLES = ("coding_agent.json", "chat_zh.jsonl", "anthropic_thinking.json", "responses_agent.json")
 CHAT = "openai-chat"
 LANGCHAIN = ROOT / "src" / "refold" / "replay" / "langchain.py"
@@ -128,8 +138,8 @@ def read_recorded(name: str, sessions: int) -> Iterator[Session]:
         yield read_session(json.loads(line), "recorded")
 
 
-def replay_one(session: Session, title: str, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
-    task = Task("", "default", READ, "room", {})
+def replay_one(session: Session, title: str, window: str, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
+    task = Task("", "default", READ, window, {})
     return replay_session(
         session,
         title,
@@ -141,15 +151,15 @@ def replay_one(session: Session, title: str, make_policy: Callable[[PolicyRoom],
     )
 
 
-def run_own(sessions: Sequence[Session], policy: str, title: str) -> Results:
+def run_own(sessions: Sequence[Session], policy: str, title: str, window: str) -> Results:
     results = Results(title)
-    task = Task("", policy, READ, "room", {})
+    task = Task("", policy, READ, window, {})
     for session in sessions:
-        results.records[session.id] = replay_one(session, title, task.make_policy)
+        results.records[session.id] = replay_one(session, title, window, task.make_policy)
     return results
 
 
-def run_peer(sessions: Sequence[Session], entry: Entry, python: Path) -> Results:
+def run_peer(sessions: Sequence[Session], entry: Entry, python: Path, window: str) -> Results:
     results = Results(find_version(entry, python))
     worker: Worker | None = None
     for session in sessions:
@@ -162,7 +172,7 @@ def run_peer(sessions: Sequence[Session], entry: Entry, python: Path) -> Results
                 made.append(RemotePeer(holder, allowance))
                 return made[-1]
 
-            record = replay_one(session, entry.name, lambda room, make=make_peer: PeerPolicy(room, make))
+            record = replay_one(session, entry.name, window, lambda room, make=make_peer: PeerPolicy(room, make))
             results.records[session.id] = replace(record, seconds=tuple(made[0].seconds))
         except (PeerFailed, RefoldError, BrokenPipeError) as error:
             results.failures[session.id] = str(error)
@@ -198,14 +208,16 @@ def show_row(results: Results, raw: Results) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def bench(name: str, sessions: Sequence[Session], peers: Sequence[tuple[Entry, Path]]) -> None:
-    raw = run_own(sessions, "raw", "raw (everything, whatever the window)")
+def bench(name: str, sessions: Sequence[Session], peers: Sequence[tuple[Entry, Path]], window: str = "room") -> None:
+    raw = run_own(sessions, "raw", "raw (everything, whatever the window)", window)
     print(
         f"\n**{name}**, {len(sessions)} sessions, {sum(len(one.requests) for one in raw.records.values()):,} requests"
     )
-    print(f"\n{HEAD}\n{show_row(raw, raw)}\n{show_row(run_own(sessions, 'default', '**refold**'), raw)}", flush=True)
+    print(f"\n{HEAD}\n{show_row(raw, raw)}", flush=True)
+    for policy, title in OWN.items():
+        print(show_row(run_own(sessions, policy, title, window), raw), flush=True)
     for entry, python in peers:
-        results = run_peer(sessions, entry, python)
+        results = run_peer(sessions, entry, python, window)
         print(show_row(results, raw), flush=True)
         for session, why in list(results.failures.items())[:1]:
             print(f"{entry.name} failed on {session}: {why}", file=sys.stderr)
@@ -217,6 +229,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recorded", action="store_true", help="recorded sessions too")
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--sessions", type=int, default=20, help="how many of each recorded set")
+    parser.add_argument("--windows", nargs="*", type=int, default=[], help="only long sessions, in these windows")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--python", action="append", default=[], help="an interpreter for peers that need a newer one")
     parser.add_argument("--no-install", action="store_true", help="only peers whose environment is there")
@@ -229,6 +242,16 @@ def main() -> None:
     found = [(entry, find_python(entry, arguments)) for entry in chosen]
     peers = [(entry, python) for entry, python in found if python is not None]
     print("## refold and its peers (`benchmarks/peers/run.py`)")
+    for window in arguments.windows:
+        lines = read_sessions(window, arguments.sessions, LONG_TOKENS_MAX)
+        bench(
+            f"a window of {window:,}",
+            [read_session(json.loads(line), "recorded") for line in lines],
+            peers,
+            str(window),
+        )
+    if arguments.windows:
+        return
     bench("sample sessions of this repository", list(read_samples()), peers)
     if arguments.recorded and not DATA.is_dir():
         print("\nNo recorded sessions at ../shared/data: only the samples were measured.")
