@@ -3,7 +3,7 @@
 It folds a few times, each time deeply, and in between every request repeats the one before it byte for byte: a provider
 reads that part from its cache, at a tenth of the price. Run it anywhere: ``python examples/agent_with_tools.py``. The
 provider is a scripted one on this machine; in your own program, ``Agent(model="gpt-4o", key=…)`` is all that changes.
-It needs ``pip install 'refold[llm]'``.
+It needs the extra ``llm``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The official OpenAI client through the gateway: the address is all that changes.
 
 Run it anywhere: ``python examples/gateway_client.py``. Gateway and provider run here for as long as it takes; in life
-``refold serve`` is the gateway. It needs ``pip install 'refold[server,llm]'``.
+``refold serve`` is the gateway. It needs the extras ``server`` and ``llm``.
 """
 
 from __future__ import annotations
