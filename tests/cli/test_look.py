@@ -83,6 +83,13 @@ def test_what_a_session_did_is_counted(shell: Shell) -> None:
     assert all(0 < bill < 2 * found["dollars"] for bill in bills)
 
 
+def test_a_narrow_terminal_cuts_no_figure(shell: Shell) -> None:
+    fill_home(shell.folder / "home")
+    costs = [f"${cost:,.2f}" for _, cost in look(shell)["habits"]]
+    _, screen = shell.show("look", *ALWAYS, columns=40)
+    assert [line.split()[-1] for line in screen.splitlines() if "$" in line][-len(costs) :] == costs
+
+
 def test_the_terminal_shows_it_in_both_languages(shell: Shell) -> None:
     fill_home(shell.folder / "home")
     _, screen = shell.show("look", *ALWAYS, columns=120)

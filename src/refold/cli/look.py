@@ -74,7 +74,7 @@ def _show(found: Look, days: int, read: int) -> None:
         twice = {"repeated": found.repeated, "reads": found.reads, "tokens": found.repeated_tokens}
         console.print()
         print_line(console, tr("read twice, unchanged: {repeated:,} of {reads:,} reads, {tokens:,} tokens", **twice))
-    habits = make_table("habit", "cost", numbers=("cost",))
+    habits = make_table("habit", "cost", numbers=("cost",), wide=("habit",), wraps=True)
     for name, cost in found.habits:
         habits.add_row(tr(ADVICE[name]), f"${cost:,.2f}")
     console.print()
