@@ -60,3 +60,28 @@ def test_reads_of_codex_stay_and_its_chunk_ids_are_no_values() -> None:
     assert "800" not in records
     assert "count: 9" not in records
     assert all(path in records for path in ("src/price.py", "src/cart.py", "tests/test_price.py", "README.md"))
+
+
+def test_what_codex_has_read_is_in_the_record_also_where_every_step_has_words() -> None:
+    items: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": "Why do prices differ by one cent?"}]
+    paths = [f"src/shop/{name}.py" for name in ("price", "cart", "tax", "order", "stock", "invoice", "user", "mail")]
+    for number in range(24):
+        words = f"Let me look at the next module, which rounds its amounts in place {number}."
+        command = f"sed -n '1,120p' {paths[number]}" if number < len(paths) else f"make check-{number}"
+        lines = "\n".join(f"{n}: total_{number} = round(amount * {n}.5, {number % 4})" for n in range(60))
+        items += [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]},
+            {
+                "type": "function_call",
+                "name": "exec_command",
+                "arguments": json.dumps({"cmd": command}),
+                "call_id": f"c{number}",
+            },
+            {
+                "type": "function_call_output",
+                "call_id": f"c{number}",
+                "output": f"Chunk ID: 8{number:05x}\nProcess exited with code 0\nOutput:\n{lines}",
+            },
+        ]
+    records = read_records(refold.compress(items, format="openai-responses", budget=9_000))
+    assert all(path in records for path in paths), records

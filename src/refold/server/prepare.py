@@ -60,6 +60,8 @@ log = logging.getLogger("refold.server")
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
 NEW_BYTES_MAX = 16_384
 ITEMS_MAX = 1_000
+# A client's own compaction is the last request of its history: it needs no room to grow.
+SHOWN_SHARE = 0.97
 # Requests that pass through for these reasons are stored nevertheless.
 _HELD = frozenset(
     kind.code for kind in (because.CONVERSATION, because.PROMPT, because.PROVIDER_COMPACTION, because.PREVIOUS_RESPONSE)
@@ -167,7 +169,8 @@ class Preparer:
         def compress() -> SmallerBody | None:
             if manager.ledger.find_forgotten(session.id) or not whole.messages:
                 return None
-            return compress_to_fit(whole, limit_config(manager.config, attempt.limits), (), WorkLimit().check)
+            config = limit_config(manager.config, attempt.limits).model_copy(update={"target_ratio": SHOWN_SHARE})
+            return compress_to_fit(whole, config, (), WorkLimit().check)
 
         try:
             made = await asyncio.to_thread(compress)

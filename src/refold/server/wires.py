@@ -245,8 +245,10 @@ def _takes_mark(block: Any) -> bool:
 
 
 def asks_for_summary(messages: Sequence[Any], system: Any) -> bool:
-    """Return whether a client asks the model to summarise its conversation: in its own newest text, not a tool's."""
+    """Return whether a client asks for a summary of its conversation: in its own newest text, or by Codex's trigger."""
     newest = messages[-1] if messages and isinstance(messages[-1], dict) else {}
+    if newest.get("type") == "compaction_trigger":
+        return True
     texts = _list_texts(newest.get("content")) if newest.get("role") == "user" else []
     return any(_COMPACTION.search(text) for text in (*texts, *_list_texts(system)))
 
