@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import threading
 import uuid
@@ -308,9 +309,8 @@ class CompressionFolder:
             stored = self._load("config.json")
             if isinstance(stored, dict):
                 changed, written = stored.get(_CHANGED), stored.get(_WRITTEN)
-                stored[_CHANGED] = (
-                    [name for name in changed if name not in released] if isinstance(changed, list) else []
-                )
+                changed = changed if isinstance(changed, list) else []
+                stored[_CHANGED] = [name for name in changed if name not in released]
                 plain = written if isinstance(written, dict) else {}
                 self._store("config.json", stored | {name: plain.get(name) for name in released} | {_WRITTEN: plain})
 
@@ -353,14 +353,14 @@ class CompressionFolder:
             # The ledger has all of it; an unreadable file is moved aside, not overwritten.
             with suppress(OSError):
                 path.replace(path.with_name(f"{name}.unreadable"))
+                logging.getLogger("refold").warning("%s cannot be read; it is now %s.unreadable", path, name)
             return None
 
     def _store(self, name: str, value: object) -> None:
         try:
             content = orjson.dumps(value, option=orjson.OPT_INDENT_2)  # Twenty times as fast as json with an indent.
         except orjson.JSONEncodeError:  # A lone surrogate.
-            text = json.dumps(value, ensure_ascii=False, indent=2)
-            content = text.encode("utf-8", "backslashreplace")
+            content = json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         write_whole(self.folder / name, content + b"\n")
 
     def _locked(self) -> Any:

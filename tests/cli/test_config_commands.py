@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from refold.config import PRESETS, CompressionConfig
 from tests.cli.running import Shell
 
@@ -64,6 +66,16 @@ def test_path_names_the_files_whether_they_are_there_or_not(shell: Shell) -> Non
     assert before["user"] == {"path": str(shell.folder / "home/.config/refold/config.yaml"), "exists": False}
     path = shell.write("refold.yaml", "")
     assert str(path) in shell.refold("config", "path").text
+    assert before["folder"] == {"path": str(shell.folder / ".compression/config.json"), "exists": False}
+
+
+def test_s1_6_a_folder_s_file_with_a_typing_error_is_reported_and_kept(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    shell.write(".compression/config.json", '{"keepRecent": 4')
+    shell.refold("config", "explain")
+    assert "config.json cannot be read; it is now config.json.unreadable" in caplog.text
+    assert (shell.folder / ".compression/config.json.unreadable").read_text() == '{"keepRecent": 4'
 
 
 def test_presets_lists_each_with_its_ladder(shell: Shell) -> None:

@@ -191,10 +191,12 @@ def format_value(value: object) -> str:
 @settings.command("path")
 def show_paths(as_json: AsJson = False) -> None:
     """Print the settings files and whether they exist."""
+    from refold.cli.options import find_workspace
     from refold.config.load import project_file, user_file
+    from refold.memory import FOLDER_PLACE
 
-    user, project = user_file(), project_file()
-    paths = {"user": user, "project": project}
+    folder = Path(find_workspace("")).absolute() / FOLDER_PLACE
+    paths = {"user": user_file(), "project": project_file(), "folder": folder}
     if as_json:
         write_json(
             {name: {"path": str(path), "exists": path.exists()} if path else None for name, path in paths.items()}
@@ -203,7 +205,8 @@ def show_paths(as_json: AsJson = False) -> None:
     for name, path in paths.items():
         nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
         absent = "" if path is None or path.exists() else tr("  (does not exist)")
-        typer.echo(f"{tr(name):9}{nothing if path is None else path}{absent}")
+        layer = "user" if name == "user" else "project"
+        typer.echo(f"{tr(layer):9}{nothing if path is None else path}{absent}")
 
 
 @app.command(epilog=format_examples("refold trust", "refold trust ~/work/shop", "refold trust --revoke"))
