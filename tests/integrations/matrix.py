@@ -137,7 +137,7 @@ def run(framework: Framework, which: str) -> tuple[str, bool]:
     """Return the row of one environment, and whether all of its cases passed."""
     packages = framework.oldest if which == "oldest" else framework.newest
     python = build(f"{framework.name}-{which}", packages, "" if framework.oldest else "[server]")
-    names = (framework.name, "pages", "growing")
+    names = (framework.name, "pages", "growing", "histories")
     files = [file for name in names if (ROOT / (file := f"tests/integrations/test_{name}.py")).exists()]
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--timeout", "900"]
     command += ["-k", framework.name, *files]

@@ -1,9 +1,9 @@
 """Which session a history belongs to, by content: for callers that name none, and for sub-agents under one name.
 
 A history continues a session if it begins with the session's path, without the model's last answer; or with half of it
-and an answer of the model, as after an edited question. A client that trimmed or rewrote its history is found by the
-model's answers and by our records. Under a name, a history that continues neither the named session nor a child of it
-becomes a new child. Without a name it becomes a new session.
+and an answer of the model, as after an edited question. A client that trimmed or rewrote its history is found by its
+newest message with most of the history before it, and by our records. Under a name, a history that continues neither
+the named session nor a child of it becomes a new child. Without a name it becomes a new session.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from refold.conversation.message import find_marks, write_json
 from refold.conversation.turn import count_common
@@ -29,9 +29,10 @@ from refold.manager.store import Keeper
 FOUND = "found"
 FAMILIES_MAX = 2_000
 CANDIDATES_MAX = 64
-REPLIES_KEPT = 50_000
-# A client that trimmed its history is recognised by its remaining answers: at least this share of them.
-REPLIES_SHARE = 0.6
+ASKED_MAX = 50_000
+# A client that trimmed its history is recognised by what is left: two answers, this share of it, and so many characters
+# of questions, since people who say little may say the same.
+KEPT_ANSWERS, KEPT_SHARE, KEPT_CHARS = 2, 0.6, 100
 # Without a name, a shorter common beginning may be another person's: an edited question begins a new session then.
 EDITED_MIN = 8
 # A question that grows from request to request begins with the same characters: this many, and half of the shorter one.
@@ -72,7 +73,7 @@ class Families:
         self._keeper = keeper
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, dict[str, _Seen]] = OrderedDict()  # By family, then by session.
-        self._replies: OrderedDict[str, str] = OrderedDict()  # The session of each answer, for nameless histories.
+        self._asked: OrderedDict[str, dict[str, None]] = OrderedDict()  # Nameless sessions, by their newest message.
         self._busy: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()  # How many requests each session has had.
         self._nameless: set[str] = set()
@@ -109,24 +110,27 @@ class Families:
             while len(self._seen) > FAMILIES_MAX:
                 self._seen.popitem(last=False)
             followed = _follow(family, body, first, about)
-            session_id, known = (followed[0], family[followed[0]].count) if len(followed) == 1 else ("", 0)
+            session_id = followed[0] if len(followed) == 1 else ""
             if not session_id:
                 digests = [digest_raw(raw, at) for at, raw in enumerate(body, lead)]
                 history = _History(body, digests, [_is_reply(raw) for raw in body], about)
                 found = self._look_up(name, prefix, history, wire, followed)
                 session_id = found or self._begin(name, prefix, history)
-            family[session_id] = _Seen(len(body), first, digest_raw(body[-1], len(raws) - 1), about)
+            last = digest_raw(body[-1], len(raws) - 1)
             if not name:
                 self._nameless.add(session_id)
-                self._note_replies(session_id, [raw for raw in body[known:] if _is_reply(raw)])
+                self._note_asked(session_id, family.get(session_id), last)
+            family[session_id] = _Seen(len(body), first, last, about)
             self.turns[session_id] += 1
             return session_id, self.turns[session_id]
 
-    def _note_replies(self, session_id: str, raws: Sequence[object]) -> None:
-        for raw in raws:
-            self._replies[digest_raw(raw, 0)] = session_id
-        while len(self._replies) > REPLIES_KEPT:
-            self._replies.popitem(last=False)
+    def _note_asked(self, session_id: str, before: _Seen | None, last: str) -> None:
+        if before is not None:
+            self._asked.get(before.last, {}).pop(session_id, None)
+        self._asked.setdefault(last, {})[session_id] = None
+        self._asked.move_to_end(last)
+        while len(self._asked) > ASKED_MAX:
+            self._asked.popitem(last=False)
 
     def _look_up(self, name: str, prefix: str, history: _History, wire: str | None, followed: Collection[str]) -> str:
         """Return the stored session that a history continues; empty if there is none.
@@ -160,20 +164,19 @@ class Families:
         return next((one for one, path in paths.items() if self._has_rewritten(path, history, marks)), "")
 
     def _find_nameless(self, history: _History) -> str:
-        """Return the session whose answers or records a history has, although it begins otherwise."""
-        votes = Counter(self._replies[digest] for digest in history.answers if digest in self._replies)
-        for chosen, count in votes.most_common(1):
-            if count >= max(2, REPLIES_SHARE * len(history.answers)) and not self._busy[chosen]:
-                stored = self._keeper.ledger.read_messages(chosen)
-                newest = next((one.digest for one in reversed(stored) if one.role != "assistant"), "")
-                # Models give many people the same answers: the newest message of this session is there, too.
-                return chosen if newest in history.digests else ""
-        return find_by_record(self._keeper.ledger, frozenset(history.digests), history.raws) or ""
+        """Return the session whose newest message or whose records a history has, although it begins otherwise."""
+        ledger, counts = self._keeper.ledger, range(len(history.raws), 0, -1)
+        asked = ((count, one) for count in counts for one in reversed(self._asked.get(history.digests[count - 1], {})))
+        for count, chosen in islice(asked, CANDIDATES_MAX):
+            row = None if self._busy[chosen] else ledger.read_session(chosen)
+            if row is not None and _Path(row, ledger.read_messages(chosen)).is_trimmed_to(history, count):
+                return chosen
+        return find_by_record(ledger, frozenset(history.digests), history.raws) or ""
 
     def _has_rewritten(self, path: _Path, history: _History, marks: Collection[str]) -> bool:
         """Return whether a client rewrote a session's history to this one: answers, records or its growing question."""
         found = len(path.answers.intersection(history.answers))
-        if found and found >= REPLIES_SHARE * len(history.answers):
+        if found and found >= KEPT_SHARE * len(history.answers):
             return True
         edits = self._keeper.ledger.read_edits(path.row.id, active_only=False) if marks else ()
         if any(one.edit.fold is not None and one.edit.fold.handle in marks for one in edits):
@@ -219,6 +222,14 @@ class _Path:
         is_again = common == len(history.raws) and (is_alike if is_named else is_dialog and common == self.asked)
         is_edited = is_dialog and common * 2 >= self.asked and (is_named or common >= EDITED_MIN)
         return (1, common) if is_again or is_edited else _NO_FIT
+
+    def is_trimmed_to(self, history: _History, count: int) -> bool:
+        """Return whether the first messages of a history are what a client left of this path."""
+        known = {*self.digests}
+        kept = [at for at in range(count) if history.digests[at] in known]
+        answers = sum(history.digests[at] in self.answers for at in kept)
+        chars = sum(len(_read_text(history.raws[at])) for at in kept if not history.replies[at])
+        return answers >= KEPT_ANSWERS and len(kept) >= KEPT_SHARE * count and chars >= KEPT_CHARS
 
 
 def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about: str) -> list[str]:

@@ -15,6 +15,8 @@ from refold.ledger.records import SessionRow
 from refold.ledger.sql.ledger import Ledger
 
 TENANT_MARK = "@"
+# A stored mark of sessions that began like another person's: what they have in common makes no relatives of them.
+APART = "apart"
 SESSIONS_MAX = 200
 # So many sessions, the last changed ones, are compared by content: a relative begins alike, answers included, or has
 # this share of the messages. Two chats that have nothing to do with each other share thanks and farewells.
@@ -30,6 +32,7 @@ class _Said:
 
     digests: Sequence[str]
     grown: frozenset[str]
+    is_imported: bool = False
 
 
 class RelativeFinder:
@@ -67,14 +70,18 @@ class RelativeFinder:
                 self._said.clear()
             digests, early = self._ledger.read_path(row.id).digests, self._ledger.list_messages(row.id, limit=FIRST_MAX)
             first = {one.digest for one in early if one.created_at == early[0].created_at}
+            is_apart = any(isinstance(one, dict) and one.get(APART) for one in row.settings.values())
+            digests = () if is_apart else digests
             is_imported = "client" in row.settings  # A file that a client wrote has no first request.
             grown = digests if is_imported else () if len(early) == len(first) == FIRST_MAX else {*digests} - first
-            self._said[key] = _Said(digests, frozenset(grown))
+            self._said[key] = _Said(digests, frozenset(grown), is_imported)
         return self._said[key]
 
 
 def _is_alike(one: _Said, other: _Said) -> bool:
     common = (one.grown & {*other.digests}) | (other.grown & {*one.digests})
+    if not one.is_imported and not other.is_imported:
+        common -= one.grown & other.grown  # Two people may go the same way: a fork brings it with its first request.
     beginning = one.digests[: count_common(one.digests, other.digests)]
     shortest = min(len({*one.digests}), len({*other.digests}))
     return len(common.intersection(beginning)) >= SHARED_MIN or len(common) >= max(SHARED_MIN, SHARED_SHARE * shortest)

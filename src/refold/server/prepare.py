@@ -107,7 +107,7 @@ class Preparer:
             continued = continued if stated == continued.remembered.session.conversation else None
         if continued is not None:
             session, request = continued.remembered.session, continued.request
-            self._identities.go_on(session, request, len(continued.remembered.request.digests))
+            self._identities.go_on(session, request)
         else:
             try:
                 request = await self._read(asked.tenant, wire, body)

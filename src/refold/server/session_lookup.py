@@ -17,7 +17,7 @@ import time
 import unicodedata
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, compress, pairwise
@@ -31,6 +31,7 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
+from refold.recall.family import APART
 from refold.server.auth import TENANT_MARK, find_tenant, make_id, name_session
 from refold.server.body import ReadRequest
 from refold.server.request import Asked
@@ -53,9 +54,8 @@ _AGENT = re.compile(r"[A-Za-z][\w.-]{0,39}")
 _OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
 NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
-# A client that trims its oldest messages is recognised by its remaining replies: at least this many, and this share.
-REPLIES_MIN, REPLIES_SHARE = 2, 0.6
-REPLIES_KEPT = 200_000
+# A client that trims its history is recognised by what is left: so many replies, and this share of its messages.
+REPLIES_MIN, KEPT_SHARE = 2, 0.6
 _ORIGIN = ("client", "conversation", "parent")
 
 
@@ -147,6 +147,7 @@ class KnownSession:
 
     ``client`` is the program that it belongs to, ``conversation`` that program's own id, and ``parent`` the session
     that it branched from. ``is_aside``: no request had tools yet, so it may only be a question for a title.
+    ``is_twice``: its first request came twice, so what diverges may be another person's.
     ``folded_tokens`` is the size of the last accepted view if edits made it smaller; ``spare_edits`` were made in
     memory as the ledger failed.
     """
@@ -167,6 +168,7 @@ class KnownSession:
     conversation: str = ""
     parent: str = ""
     is_aside: bool = False
+    is_twice: bool = False
     folded_tokens: int = 0
     spare_edits: Sequence[Edit] = ()
 
@@ -209,14 +211,17 @@ def check_name(name: str) -> str:
     return known
 
 
+_Index = dict[tuple[str, str, str], dict[str, KnownSession]]
+
+
 class Identities:
     """Sessions that requests may continue, in an LRU cache. For one event loop."""
 
     def __init__(self, sessions_max: int = 2_000) -> None:
         self._sessions_max = sessions_max
         self._known: OrderedDict[str, KnownSession] = OrderedDict()
-        self._starts: dict[tuple[str, str, str], dict[str, KnownSession]] = {}
-        self._replies: OrderedDict[tuple[str, str], KnownSession] = OrderedDict()
+        self._starts: _Index = {}
+        self._ends: _Index = {}
         self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._moved: list[KnownSession] = []
 
@@ -268,6 +273,8 @@ class Identities:
         if known is None:
             name = f"{name_alike(request)}{uuid.uuid4().hex[:12]}"
             known = KnownSession(make_id(tenant, name), tenant, request.wire.name, client=origin.client, is_aside=True)
+            alike = self._starts.get((tenant, known.wire, request.digests[0]), {})
+            known.is_twice = not origin.conversation and any(one.is_twice for one in alike.values())
             self._join_family(known, request, origin)
         if origin.conversation:
             known.conversation = origin.conversation
@@ -299,24 +306,22 @@ class Identities:
         """
         wanted = origin.conversation
         if wanted and (tenant, wanted) in self._roots:
-            return self._find_prefix(tenant, request, wanted) or self._find_replies(tenant, request, wanted)
+            return self._find_prefix(tenant, request, wanted) or self._find_trimmed(tenant, request, wanted)
         if wanted and not any(request.replies):
             return None
-        return self._find_prefix(tenant, request) or self._find_replies(tenant, request)
+        return self._find_prefix(tenant, request) or self._find_trimmed(tenant, request)
 
     def add(self, known: KnownSession) -> None:
         """Add a stored session; clients that trim their oldest messages find it, too."""
         if known.id not in self._known and known.digests:
             self._enter(known)
             self._note_root(known)
-            # Which messages are replies is not stored, but only a request's replies are looked up.
-            self._note_replies(known, known.digests)
 
     def forget(self, session_id: str) -> None:
         """Forget a deleted session."""
         known = self._known.pop(session_id, None)
         if known is not None:
-            self._leave_start(known)
+            self._leave(known)
 
     def _note_root(self, known: KnownSession) -> None:
         if known.conversation:
@@ -339,64 +344,55 @@ class Identities:
                 best, best_rank = known, rank
         return best
 
-    def _find_replies(self, tenant: str, request: ReadRequest, conversation: str = "") -> KnownSession | None:
-        replies = [digest for digest, is_reply in zip(request.digests, request.replies, strict=True) if is_reply]
-        if len(replies) < REPLIES_MIN:
-            return None
-        votes: dict[str, int] = {}
-        for digest in replies:
-            known = self._replies.get((tenant, digest))
-            if known is not None and known.wire == request.wire.name and known.id in self._known:
-                votes[known.id] = votes.get(known.id, 0) + 1
-        if not votes:
-            return None
-        chosen, count_found = max(votes.items(), key=lambda vote: vote[1])
-        known = self._known[chosen]
-        is_other = bool(conversation) and known.conversation != conversation
-        if is_other or known.in_flight or count_found < max(REPLIES_MIN, REPLIES_SHARE * len(replies)):
-            return None
-        # Sessions with the same beginning were checked already and did not match.
-        return None if known.digests[0] == request.digests[0] else known
+    def _find_trimmed(self, tenant: str, request: ReadRequest, conversation: str = "") -> KnownSession | None:
+        """Return the session whose last request ends in a history that has lost messages before that end."""
+        replies = sum(request.replies)
+        for count in range(len(request.digests), 0, -1):
+            if replies < REPLIES_MIN:
+                break
+            ended = self._ends.get((tenant, request.wire.name, request.digests[count - 1]), {})
+            for known in [*ended.values()][: -CANDIDATES_MAX - 1 : -1]:
+                is_other = bool(conversation) and known.conversation != conversation
+                had = frozenset(known.digests)
+                kept = [digest in had for digest in request.digests[:count]]
+                enough = sum(compress(request.replies, kept)) >= REPLIES_MIN and sum(kept) >= KEPT_SHARE * count
+                if enough and not is_other and not known.in_flight:
+                    return known
+            replies -= request.replies[count - 1]
+        return None
 
-    def go_on(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
-        """Record that a request continues a session; its first ``since`` messages were known, if that is given."""
-        if known.digests and known.digests[0] != request.digests[0]:
-            self._leave_start(known)
-        new = count_common(known.digests, request.digests) if since is None else since
+    def go_on(self, known: KnownSession, request: ReadRequest) -> None:
+        """Record that a request continues a session."""
+        is_first = not any(request.replies) and not known.conversation
+        known.is_twice = known.is_twice or (is_first and known.digests == request.digests)
+        self._leave(known)
         known.digests = request.digests
         known.system_digest = request.system_digest
         known.is_aside = known.is_aside and not request.tools
-        self._note_replies(known, compress(request.digests[new:], request.replies[new:]))
         self._enter(known)
-
-    def _note_replies(self, known: KnownSession, digests: Iterable[str]) -> None:
-        for digest in digests:
-            self._replies[known.tenant, digest] = known
-        while len(self._replies) > REPLIES_KEPT:
-            self._replies.popitem(last=False)
 
     def _enter(self, known: KnownSession) -> None:
         self._known[known.id] = known
         self._known.move_to_end(known.id)
-        starts = self._starts.setdefault(_start_of(known), {})
-        starts.pop(known.id, None)
-        starts[known.id] = known  # Most recently used last.
+        for index, key in self._places(known):
+            index.setdefault(key, {})[known.id] = known  # Most recently used last.
         spare = len(self._known) - self._sessions_max
         if spare > 0:
             idle = [one.id for one in list(self._known.values())[:-1] if not one.in_flight]
             for session_id in idle[:spare]:
                 self.forget(session_id)
 
-    def _leave_start(self, known: KnownSession) -> None:
+    def _leave(self, known: KnownSession) -> None:
+        for index, key in self._places(known):
+            index.get(key, {}).pop(known.id, None)
+            if not index.get(key):
+                index.pop(key, None)
+
+    def _places(self, known: KnownSession) -> Iterator[tuple[_Index, tuple[str, str, str]]]:
+        """Yield where a session is found: by the first and by the last message of its last request."""
         if known.digests:
-            starts = self._starts.get(_start_of(known), {})
-            starts.pop(known.id, None)
-            if not starts:
-                self._starts.pop(_start_of(known), None)
-
-
-def _start_of(known: KnownSession) -> tuple[str, str, str]:
-    return known.tenant, known.wire, known.digests[0]
+            yield self._starts, (known.tenant, known.wire, known.digests[0])
+            yield self._ends, (known.tenant, known.wire, known.digests[-1])
 
 
 def answers_twice(replies: Sequence[bool]) -> bool:
@@ -411,12 +407,13 @@ def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
     if common == len(known.digests):
         # Before the model has answered, only the system prompt distinguishes two conversations.
         return is_dialog or known.system_digest in ("", request.system_digest)
-    return is_dialog and not known.in_flight and common * 2 >= len(known.digests)
+    return is_dialog and not known.in_flight and not known.is_twice and common * 2 >= len(known.digests)
 
 
 def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:
     """Store what identifies a session; once, when it begins."""
     made = {"lead": request.lead, "system": request.system_digest, "tenant": session.tenant}
+    made |= {APART: True} if session.is_twice else {}
     for name in _ORIGIN:
         if value := getattr(session, name):
             made[name] = value
@@ -446,5 +443,6 @@ def read_known(ledger: Ledger, limit: int, prefix: str = "") -> list[KnownSessio
         origin: dict[str, Any] = {name: str(made.get(name, "")) for name in _ORIGIN}
         known = KnownSession(row.id, find_tenant(row.id), row.wire, digests, is_stored=True, **origin)
         known.system_digest, known.is_aside = str(made.get("system", "")), bool(made.get("aside"))
+        known.is_twice = bool(made.get(APART))
         found.append(known)
     return found
