@@ -365,3 +365,22 @@ def test_a_session_is_switched_off_and_on_while_the_gateway_serves_it(shell: She
         assert grow(rig, range(5, 16)) == [0] * 11, "8,000 tokens are reached with the seventh"
         assert "is on" in shell.refold("on", *work).err
         assert grow(rig, range(16, 18))[-1] > 0
+
+
+def test_the_log_says_what_a_compression_cost_in_cache_and_what_it_saved(shell: Shell, tmp_path: Path) -> None:
+    work = ("-w", str(tmp_path / "work"), "-s", "s1")
+    with start_rig(tmp_path / "work", config={"window": 32_000, "threshold_tokens": 8_000}, caches=True) as rig:
+        for turn in range(1, 13):
+            body = make_body("openai-chat", make_dialog(turn), model="gpt-4.1")
+            rig.post("openai-chat", body, x_refold_session="s1").raise_for_status()
+        wait_for(lambda: len(rig.manager.figures("s1").requests) == 12)
+        figures = rig.manager.figures("s1")
+        events = json.loads(shell.refold("log", "--json", *work).text)
+        shown = " ".join(shell.refold("log", *work).text.split())
+    (folded,) = [event for event in events if event["kind"] == "compressed"]
+    after = [one for one in figures.requests if one.time >= folded["at"]]
+    assert 1 < len(after) < 12
+    assert folded["effect"]["uncached"] == after[0].tokens - after[0].cached > after[1].tokens - after[1].cached
+    assert folded["effect"]["dollars_saved"] == pytest.approx(sum(one.dollars_raw - one.dollars for one in after))
+    assert f"{after[0].tokens - after[0].cached:,} of {after[0].tokens:,} tokens of the next request" in shown
+    assert f"{len(after)} requests until the next one saved $" in shown

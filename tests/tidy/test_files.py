@@ -132,6 +132,8 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("manager", "one family for each format", 10),
     ("look", "refold look", 700),
     ("cli", "refold look", 118),
+    ("cli", "what a fold cost in cache and saved", 32),
+    ("manager", "what a fold cost in cache and saved", 26),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
 )

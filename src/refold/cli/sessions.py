@@ -7,6 +7,7 @@ They print sessions, events, what compressions did, search results, originals, f
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from refold.cli.options import AsJson, Everywhere, Limit, SessionFilter, Session
 from refold.cli.output import make_console, make_table, note, print_line, say, show_pairs, write_json, write_line
 from refold.cli.words import (
     clean_line,
+    count_things,
     describe_change,
     describe_share,
     find_language,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from refold.ledger.records import Event, SessionRow
     from refold.manager import ContextCompressionManager
     from refold.manager.status import LoggedDecision
-    from refold.manager.usage import Bill
+    from refold.manager.usage import Bill, FoldEffect, SessionFigures
     from refold.recall.facts import KnownFact
     from refold.recall.search import Recalled
 
@@ -152,9 +154,14 @@ def log(
             show_empty(workspace, as_json=as_json)
             return
         events = list(islice(read_all_events(manager.ledger, name), limit))
+        effects = _find_effects(events, manager.figures(name))
     if as_json:
         write_json(
-            [{"id": event.id, "kind": event.kind, "at": event.created_at, **describe_fields(event)} for event in events]
+            [
+                {"id": event.id, "kind": event.kind, "at": event.created_at, **describe_fields(event)}
+                | ({"effect": asdict(effects[event.id])} if event.id in effects else {})
+                for event in events
+            ]
         )
         return
     if not events:
@@ -165,8 +172,31 @@ def log(
         before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
         tokens = f"{before:,} → {after:,}" if isinstance(before, int) and isinstance(after, int) else "·"
         reason = clean_line(_describe_reason(event), 300)
+        reason += _describe_effect(effects[event.id]) if event.id in effects else ""
         table.add_row(format_time(event.created_at), tr(event.kind), tokens, reason)
     make_console(err=False).print(table)
+
+
+def _find_effects(events: Sequence[Event], figures: SessionFigures) -> dict[int, FoldEffect]:
+    """Return what each compression did to the requests after it, by the event's id."""
+    from refold.manager.usage import find_effect
+
+    folds = [event for event in events if event.kind == "compressed"]
+    ends = [*(event.created_at for event in folds[1:]), math.inf]
+    found = ((event.id, find_effect(figures, event.created_at, end)) for event, end in zip(folds, ends, strict=False))
+    return {number: effect for number, effect in found if effect is not None}
+
+
+def _describe_effect(effect: FoldEffect) -> str:
+    said = tr("cache: {one.uncached:,} of {one.tokens:,} tokens of the next request were not in it", one=effect)
+    if effect.dollars_saved is None:
+        return f"; {said}"
+    saved = tr(
+        "{requests} until the next one saved ${dollars:,.2f}",
+        requests=count_things(effect.requests, "request"),
+        dollars=effect.dollars_saved,
+    ).replace("$-", "-$")
+    return f"; {said}; {saved}"
 
 
 def _follow(workspace: str, session: str | None) -> NoReturn:

@@ -258,6 +258,30 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
     return SessionFigures(session_id, tuple(requests), tuple(batches), bill, is_cut, freed.at(inf))
 
 
+@dataclass(frozen=True, slots=True)
+class FoldEffect:
+    """What the requests after a compression show of it, until the next one.
+
+    ``uncached`` tokens of the first of them were in no cache, because the prefix had changed. ``dollars_saved`` is
+    what all of them cost less than without compressions; None without a price.
+    """
+
+    requests: int
+    tokens: int
+    uncached: int
+    dollars_saved: float | None
+
+
+def find_effect(figures: SessionFigures, since: float, until: float) -> FoldEffect | None:
+    """Return the effect of a compression at ``since``; ``until`` is when the next one came. None before a request."""
+    own = [one for one in figures.requests if since <= one.time < until]
+    if not own or (figures.is_cut and since < figures.requests[0].time):
+        return None
+    bill = sum_requests(own)
+    saved = bill.dollars_raw - bill.dollars if bill.priced == len(own) else None
+    return FoldEffect(len(own), own[0].tokens, own[0].tokens - own[0].cached, saved)
+
+
 def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
     """Return the sums over requests, without the cost of summaries."""
     listed = list(requests)
