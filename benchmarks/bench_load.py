@@ -5,6 +5,8 @@
     python benchmarks/bench_load.py soak --count 100000                  memory while requests come, on SQLite
     python benchmarks/bench_load.py capacity --gateways 1 2 4            requests per second by size, bytes per message
     python benchmarks/bench_load.py workers --workers 1 2                requests per second by processes of one gateway
+    python benchmarks/bench_load.py fold --sessions 12 --requests 24     processor time of each request, one gateway and
+                                                                         two that take turns on one ledger
 
 Everything runs on this machine, on loopback: PostgreSQL, the provider's stand-in, the gateways and the clients, so the
 figures are those of all of them together. A client whose connection breaks sends the same request to another gateway,
@@ -38,6 +40,9 @@ from refold.testing.postgres import PostgresServer, find_binaries
 WINDOW = 3_000
 WORDS = 120
 RETRIES_MAX = 60
+# Growing agents: in this window about every fourth request folds.
+AGENT_WINDOW, AGENT_WARM = 4_500, 3
+QUIET_S, QUIET_MAX_S = 0.03, 2.0
 CONCURRENT = 40
 Message = dict[str, str]
 
@@ -55,6 +60,7 @@ class Gateway:
     """One gateway process, which can be killed and started again on the same port."""
 
     def __init__(self, url: str, upstream: int, folder: Path, window: int = WINDOW, workers: int = 1) -> None:
+        """``url`` is the address of the ledger; empty for a file in the folder."""
         self.port = find_port()
         self._stack = ExitStack()
         self._environment = {"REFOLD_WINDOW": str(window), "REFOLD_RESERVE": "500"}
@@ -94,11 +100,11 @@ def start_postgres(stack: ExitStack) -> str:
 
 @contextmanager
 def run_all(
-    gateways: int, window: int = WINDOW, *, on_sqlite: bool = False, workers: int = 1
+    gateways: int, window: int = WINDOW, *, on_sqlite: bool = False, workers: int = 1, is_one_file: bool = False
 ) -> Iterator[tuple[list[Gateway], str, str]]:
     """Start a server, a provider, the bare pass-through and gateways; yield gateways, bare address, ledger address.
 
-    On SQLite each gateway has a ledger of its own.
+    On SQLite each gateway has a ledger of its own, or all have one file.
     """
     with ExitStack() as stack:
         url = "" if on_sqlite else start_postgres(stack)
@@ -106,6 +112,8 @@ def run_all(
         stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
         stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
         made = []
+        if on_sqlite and is_one_file:
+            url = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "ledger.db")
         for _ in range(gateways):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             gateway = Gateway(url, upstream, folder, window, workers)
@@ -345,6 +353,86 @@ def measure_workers(workers: Sequence[int], sessions: int, requests: int) -> Non
                 print(f"| {'SQLite' if on_sqlite else 'PostgreSQL'} | {count} | {row} |")
 
 
+def make_agent_step(agent: int, number: int) -> list[dict[str, Any]]:
+    """Return one step of an agent: a call, and a result of about 600 tokens."""
+    words = ("build", "cache", "index", "queue", "parser", "socket", "worker", "schema")
+    path = f"src/{words[(agent + number) % 8]}/{words[number % 8]}_{number}.py"
+    call = {
+        "id": f"call_{number}",
+        "type": "function",
+        "function": {"name": "read_file", "arguments": json.dumps({"path": path})},
+    }
+    lines = [
+        f"{line:4d}  def {words[(line + number) % 8]}_{line * 31 % 97}(value: int): return value + {line * number}"
+        for line in range(25)
+    ]
+    said = f"I read {path}, because the {words[(number * 3) % 8]} fails at step {number} with code {number * 37 % 251}."
+    return [
+        {"role": "assistant", "content": said, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": "\n".join(lines)},
+    ]
+
+
+def read_process_s(pids: Sequence[int]) -> float:
+    """Return the processor time of processes, with threads that have ended; Linux only."""
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
+
+
+async def wait_quiet(pids: Sequence[int]) -> float:
+    """Wait until processes do nothing any more; return their processor time."""
+    ends, spent = time.perf_counter() + QUIET_MAX_S, read_process_s(pids)
+    while time.perf_counter() < ends:
+        await asyncio.sleep(QUIET_S)
+        before, spent = spent, read_process_s(pids)
+        if spent - before < 0.0005:
+            break
+    return spent
+
+
+async def run_agents(urls: Sequence[str], pids: Sequence[int], sessions: int, requests: int) -> dict[bool, list[float]]:
+    """Return the processor seconds of each request with what it left to do, by whether it folded; gateways in turn."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as client:
+        for agent in range(AGENT_WARM + sessions):
+            history: list[dict[str, Any]] = [
+                {"role": "user", "content": f"Task {agent}: find out why the build fails."}
+            ]
+            headers = {"x-refold-session": f"agent-{agent}", "authorization": "Bearer sk-bench"}
+            edits = "0"
+            for number in range(requests):
+                history += make_agent_step(agent, number)
+                body = {"model": "bench-1m", "messages": history}
+                before = await wait_quiet(pids)
+                url = f"{urls[number % len(urls)]}/v1/chat/completions"
+                async with client.post(url, json=body, headers=headers) as answer:
+                    await answer.read()
+                    assert answer.status == 200, answer.status
+                    edits, known = answer.headers["x-refold-edits"], edits
+                if agent >= AGENT_WARM:
+                    found[edits != known].append(await wait_quiet(pids) - before)
+    return found
+
+
+def measure_fold(sessions: int, requests: int) -> None:
+    """Print the processor time per request, and what two gateways that take turns on one ledger cost in addition."""
+    print(f"growing agents, {requests} requests each, window {AGENT_WINDOW:,}, one request at a time; CPU ms with the")
+    print("work that a request leaves to the background")
+    print("| ledger | gateways | folds | folding request, median | other request, median | mean of all | of one |")
+    print("|---|---|---|---|---|---|---|")
+    for on_sqlite in (True, False):
+        alone = 0.0
+        for count in (1, 2):
+            with run_all(count, AGENT_WINDOW, on_sqlite=on_sqlite, is_one_file=True) as (made, _, _):
+                pids = [one.process.pid for one in made]
+                found = asyncio.run(run_agents([one.url for one in made], pids, sessions, requests))
+            mean = statistics.mean(found[True] + found[False])
+            alone = alone or mean
+            folding, other = (1e3 * statistics.median(found[is_fold]) for is_fold in (True, False))
+            share = f"{len(found[True])} of {len(found[True]) + len(found[False])}"
+            row = f"{share} | {folding:.1f} | {other:.1f} | {1e3 * mean:.1f} | {mean / alone:.2f}x"
+            print(f"| {'SQLite' if on_sqlite else 'PostgreSQL'} | {count} | {row} |", flush=True)
+
+
 def describe_bytes(url: str) -> str:
     """Return how many bytes a message takes in PostgreSQL, with its indexes."""
     import psycopg
@@ -364,7 +452,7 @@ def describe_bytes(url: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("load", "slow", "soak", "capacity", "workers"))
+    parser.add_argument("what", choices=("load", "slow", "soak", "capacity", "workers", "fold"))
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--requests", type=int, default=20)
     parser.add_argument("--connections", type=int, default=1_000)
@@ -382,6 +470,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure_soak(wish.count)
     elif wish.what == "workers":
         measure_workers(wish.workers, wish.sessions, wish.requests)
+    elif wish.what == "fold":
+        measure_fold(wish.sessions, wish.requests)
     else:
         measure_capacity(wish.gateways, wish.sessions)
     print("```")
