@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("agent_framework", reason="needs agent-framework-core: make integrations")
@@ -130,3 +133,25 @@ class ClaudeFrameworkDriver(FrameworkDriver):
 @pytest.mark.parametrize("case", CASES)
 def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+async def test_an_agent_that_is_a_tool_does_not_overwrite_its_parents_session(
+    session: str | None, tmp_path: Path
+) -> None:
+    middleware = RefoldChatMiddleware(session, workspace=tmp_path, window=WINDOW, reserve=RESERVE)
+    with ScriptedProvider(Delegating(), window=WINDOW) as provider:
+        client = AsyncOpenAI(base_url=provider.openai_url, api_key="any", max_retries=0)
+
+        def make(tools: list[Any]) -> Any:
+            chat = OpenAIChatCompletionClient(model="gpt-4o", async_client=client)
+            chat.function_invocation_configuration["max_iterations"] = 100
+            return Agent(chat, tools=tools, middleware=[middleware], default_options={"max_tokens": 500})
+
+        parent, history = make([make([tool(read_sensor)]).as_tool(name="delegate", description="Reads.")]), []
+        for turn in range(TURNS):
+            history.append(Message("user", [Content.from_text(ask(turn))]))
+            history += (await parent.run(history)).messages
+        check_apart(middleware.manager, provider, session)
+        await client.close()
+    middleware.manager.close()

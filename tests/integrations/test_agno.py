@@ -14,6 +14,8 @@ import pytest
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
@@ -22,10 +24,12 @@ pytest.importorskip("openai")
 pytest.importorskip("anthropic")
 
 from agno.agent import Agent
+from agno.db.in_memory import InMemoryDb
 from agno.media import Image
 from agno.models.anthropic import Claude
 from agno.models.message import Message
 from agno.models.openai import OpenAIChat
+from agno.team import Team
 
 from refold.integrations.agno import wrap_model
 
@@ -120,3 +124,17 @@ def test_calls_outside_a_run_are_not_part_of_the_session(tmp_path: Path) -> None
     assert [message.content for message in found["s2"]] == ["And of Germany?", "Berlin."]
     assert type(plain) is OpenAIChat
     assert isinstance(model, OpenAIChat)
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+def test_a_member_of_a_team_does_not_overwrite_the_teams_session(session: str | None, tmp_path: Path) -> None:
+    script = Delegating("delegate_task_to_member", member_id="reader")
+    with ScriptedProvider(script, window=WINDOW) as provider:
+        plain = OpenAIChat(id="gpt-4o", base_url=provider.openai_url, api_key="any", max_tokens=500, max_retries=0)
+        model = wrap_model(plain, session, workspace=tmp_path, window=WINDOW, reserve=RESERVE)
+        reader = Agent(id="reader", name="reader", model=model, tools=[read_sensor], telemetry=False)
+        team = Team([reader], model=model, db=InMemoryDb(), add_history_to_context=True, telemetry=False)
+        for turn in range(TURNS):
+            team.run(ask(turn), session_id="t1")
+        check_apart(model.refold.manager, provider, session or "t1")
+        model.refold.manager.close()

@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
@@ -19,6 +22,7 @@ pytest.importorskip("autogen_ext.models.openai")
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import MultiModalMessage, TextMessage
+from autogen_agentchat.tools import AgentTool
 from autogen_core import Image
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.tools import FunctionTool
@@ -123,3 +127,21 @@ class ContextDriver(AutoGenDriver):
 @pytest.mark.parametrize("case", CASES)
 def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+async def test_an_agent_that_is_a_tool_does_not_overwrite_its_parents_session(
+    session: str | None, tmp_path: Path
+) -> None:
+    with ScriptedProvider(Delegating(), window=WINDOW) as provider:
+        known: Any = {"base_url": provider.openai_url, "api_key": "any", "max_retries": 0, "model_info": INFO}
+        inner = OpenAIChatCompletionClient(model="gpt-4o", max_tokens=500, parallel_tool_calls=False, **known)
+        client = wrap_client(inner, session, workspace=tmp_path, window=WINDOW, reserve=RESERVE)
+        settings: Any = {"model_client": client, "max_tool_iterations": 100}
+        reader = AssistantAgent("delegate", tools=[read_sensor], description="Reads sensors.", **settings)
+        parent = AssistantAgent("parent", tools=[AgentTool(reader, return_value_as_last_message=True)], **settings)
+        for turn in range(TURNS):
+            await parent.run(task=ask(turn))
+        check_apart(client.refold.manager, provider, session)
+        await client.close()
+    client.refold.manager.close()

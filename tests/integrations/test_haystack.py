@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 import pytest
 
 from refold.errors import ConfigError
+from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
@@ -134,3 +137,26 @@ def test_the_component_is_saved_and_made_again(tmp_path: Path, monkeypatch: pyte
 def test_only_a_chat_generator_can_be_wrapped(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="str cannot be wrapped: it has no method 'run'"):
         RefoldChatGenerator("gpt-4o", "s1", workspace=str(tmp_path))
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+def test_an_agent_that_a_tool_runs_does_not_overwrite_its_parents_session(session: str | None, tmp_path: Path) -> None:
+    with ScriptedProvider(Delegating(), window=WINDOW) as provider:
+        inner = make_generator(AgentSetup(provider.openai_url, tmp_path))
+        options: Any = {"workspace": str(tmp_path), "window": WINDOW, "reserve": RESERVE}
+        generator = RefoldChatGenerator(inner, session or "", **options)
+
+        def make(tool: Any) -> Any:
+            return Agent(chat_generator=generator, tools=[create_tool_from_function(tool)], max_agent_steps=100)
+
+        reader = make(read_sensor)
+
+        def delegate(task: str) -> str:
+            """Have sensors read."""
+            return str(reader.run(messages=[ChatMessage.from_user(task)])["messages"][-1].text)
+
+        parent, history = make(delegate), []
+        for turn in range(TURNS):
+            history = parent.run(messages=[*history, ChatMessage.from_user(ask(turn))])["messages"]
+        check_apart(generator.refold.manager, provider, session)
+    generator.refold.manager.close()

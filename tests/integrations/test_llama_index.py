@@ -11,6 +11,8 @@ import pytest
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.integrations.gathering import watch_method
 from tests.tokens.oracle import count_reference
 
@@ -138,3 +140,31 @@ async def test_an_agent_that_calls_tools_in_its_text_fits_too(tmp_path: Path) ->
 def test_only_an_llm_of_the_framework_can_be_wrapped(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a LLM of llama_index, not str"):
         wrap_llm("gpt-4o", "s1", workspace=tmp_path)
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+async def test_an_agent_that_a_tool_runs_does_not_overwrite_its_parents_session(
+    session: str | None, tmp_path: Path
+) -> None:
+    with ScriptedProvider(Delegating(), window=WINDOW) as provider:
+        llm = wrap_llm(
+            make_llm(AgentSetup(provider.openai_url, tmp_path)),
+            session,
+            workspace=tmp_path,
+            window=WINDOW,
+            reserve=RESERVE,
+        )
+        reader = FunctionAgent(tools=[FunctionTool.from_defaults(read_sensor)], llm=llm, system_prompt="You read.")
+
+        async def delegate(task: str) -> str:
+            """Have sensors read."""
+            return str(await reader.run(task, max_iterations=100))
+
+        parent = FunctionAgent(
+            tools=[FunctionTool.from_defaults(async_fn=delegate)], llm=llm, system_prompt="You report."
+        )
+        memory = Memory.from_defaults(token_limit=10_000_000)
+        for turn in range(TURNS):
+            await parent.run(ask(turn), memory=memory, max_iterations=100)
+        check_apart(llm.refold.manager, provider, session)
+    llm.refold.manager.close()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from refold.manager.status import read_parent
-from refold.testing import Fault, RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply
-from refold.testing.integration import CASES, DONE, AgentSetup, Steps, run_case
-from refold.testing.rig import has_record, read_sensor
+from refold.testing import ScriptedProvider
+from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import CALM, RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("pydantic_ai.capabilities", reason="needs pydantic-ai 2: make integrations")
@@ -125,28 +124,12 @@ def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
 
 
-class Delegating:
-    """A model for two agents: the parent asks the sub-agent, which reads sensors."""
-
-    def __init__(self) -> None:
-        self.steps, self.asked = Steps(), 0
-
-    def __call__(self, request: RecordedRequest) -> ScriptedReply | Fault:
-        if "delegate" not in json.dumps(request.json.get("tools")):
-            return self.steps(request)
-        self.asked += 1
-        call = ScriptedCall(
-            "delegate", {"task": f"Read all sensors you have, part {self.asked}."}, f"call_d{self.asked}"
-        )
-        return ScriptedReply("It is CALM.") if self.asked % 2 == 0 else ScriptedReply("I ask.", (call,))
-
-
 @pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
 async def test_a_sub_agent_with_the_same_capability_is_apart_from_its_parent(
     session: str | None, tmp_path: Path
 ) -> None:
-    refold = Refold(session, workspace=tmp_path, window=8_000, reserve=1_000)
-    with ScriptedProvider(Delegating(), window=8_000) as provider:
+    refold = Refold(session, workspace=tmp_path, window=WINDOW, reserve=RESERVE)
+    with ScriptedProvider(Delegating(), window=WINDOW) as provider:
         client = AsyncOpenAI(base_url=provider.openai_url, api_key="any", max_retries=0)
         model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(openai_client=client))
         settings: Any = {"capabilities": [refold], "model_settings": {"max_tokens": 500}}
@@ -158,19 +141,10 @@ async def test_a_sub_agent_with_the_same_capability_is_apart_from_its_parent(
 
         parent: Any = Agent(model, tools=[delegate], **settings)
         history: list[Any] = []
-        for turn in range(3):
-            result = await parent.run(f"Report on hall seven, turn {turn}.", message_history=history)
+        for turn in range(TURNS):
+            result = await parent.run(ask(turn), message_history=history)
             history = result.all_messages()
-            assert result.output == "It is CALM."
-        assert any(map(has_record, provider.requests))
+            assert result.output == CALM
+        check_apart(refold.manager, provider, session)
         await client.close()
-    rows = refold.manager.ledger.list_sessions()
-    stored = {row.id: str(refold.refold.named(row.id).root.messages()) for row in rows}
-    mains = [name for name, text in stored.items() if "Report on hall seven, turn 2." in text]
-    assert len(mains) == 1, "the parent's conversation is one session"
-    assert "reading-001-begins" not in stored[mains[0]]
-    assert stored[mains[0]].count(DONE) == 3, "what the sub-agent answered is part of it"
-    others = [row for row in rows if row.id != mains[0]]
-    assert sum("reading-001-begins" in stored[row.id] for row in others) == 1
-    assert session is None or {read_parent(row) for row in others} == {session}
     refold.manager.close()

@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
+from refold.testing.rig import read_sensor
+from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.tokens.oracle import count_reference
 
 pytest.importorskip("strands.middleware", reason="needs strands-agents: make integrations")
@@ -111,3 +114,22 @@ class StrandsClaudeDriver(StrandsDriver):
 @pytest.mark.parametrize("case", CASES)
 def test_it_keeps_the_contract_of_integrations(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+@pytest.mark.parametrize("session", ["s1", None], ids=["named", "by conversation"])
+def test_an_agent_that_is_a_tool_does_not_overwrite_its_parents_session(session: str | None, tmp_path: Path) -> None:
+    plugin = RefoldAgentPlugin(session, workspace=tmp_path, window=WINDOW, reserve=RESERVE)
+    with ScriptedProvider(Delegating(task="input"), window=WINDOW) as provider:
+        client = {"base_url": provider.openai_url, "api_key": "any", "default_headers": {"Connection": "close"}}
+
+        def make(name: str, tools: list[Any]) -> Any:
+            model = OpenAIModel(client_args=client, model_id="gpt-4o", params={"max_tokens": 500})
+            kept: Any = {"conversation_manager": NullConversationManager(), "callback_handler": None}
+            return Agent(model=model, name=name, tools=tools, plugins=[plugin], **kept)
+
+        reader = make("reader", [tool(read_sensor)])
+        parent = make("parent", [reader.as_tool(name="delegate", description="Have sensors read.")])
+        for turn in range(TURNS):
+            parent(ask(turn))
+        check_apart(plugin.manager, provider, session)
+        plugin.manager.close()
