@@ -104,6 +104,25 @@ def test_a_title_that_is_asked_for_first_is_below_the_conversation_and_not_above
         assert ask(rig, client, "id-1", follow(HELLO), tools=tools) == main
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_title_that_codex_asks_for_in_a_thread_of_its_own_is_below_the_conversation(rig, is_first):
+    def ask_title(number, words):
+        text = f"Generate a concise, single-line task title. Do not answer the request.\n\nUser prompt:\n{words}"
+        headers = {"thread-id": f"t-{number}", "x-codex-turn-metadata": '{"thread_source":"thread_title","model":"x"}'}
+        return ask(rig, "codex", f"t-{number}", [{"role": "user", "content": text}], **headers)
+
+    other = ask(rig, "codex", "id-0", [{"role": "user", "content": "write a poem"}])
+    titles = [ask_title(1, HELLO[0]["content"])] if is_first else []
+    main = ask(rig, "codex", "id-1", HELLO)
+    titles += [] if is_first else [ask_title(1, HELLO[0]["content"])]
+    assert ask(rig, "codex", "id-1", follow(HELLO)) == main
+    titles.append(ask_title(2, "and now?"))
+    assert {name: one["parent"] for name, one in list_sessions(rig).items()} == {
+        **dict.fromkeys(titles, main),
+        **dict.fromkeys((main, other), ""),
+    }
+
+
 def test_a_conversation_that_the_client_compacted_stays_linked(rig):
     messages = make_dialog(6)
     main = ask(rig, "claude-code", "id-1", messages)

@@ -134,6 +134,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("cli", "refold look", 118),
     ("cli", "what a fold cost in cache and saved", 32),
     ("manager", "what a fold cost in cache and saved", 26),
+    ("server", "titles of Codex are listed below their conversation", 40),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
 )

@@ -108,6 +108,7 @@ class Preparer:
         if continued is not None:
             session, request = continued.remembered.session, continued.request
             self._identities.go_on(session, request)
+            self._store_moved()
         else:
             try:
                 request = await self._read(asked.tenant, wire, body)
@@ -217,11 +218,14 @@ class Preparer:
 
     async def _look_up(self, asked: Asked, request: ReadRequest, named: str, origin: Origin) -> KnownSession:
         """Return the session that a request continues, or a new one; store the new parent of one that it leads."""
-        identities, ledger = self._identities, self.manager.ledger
-        session = await identities.look_up(ledger, asked.tenant, request, named=named, origin=origin)
-        for moved in identities.take_moved():
-            self.reporter.start(partial(store_parent, ledger, moved), moved)
+        ledger = self.manager.ledger
+        session = await self._identities.look_up(ledger, asked.tenant, request, named=named, origin=origin)
+        self._store_moved()
         return session
+
+    def _store_moved(self) -> None:
+        for moved in self._identities.take_moved():
+            self.reporter.start(partial(store_parent, self.manager.ledger, moved), moved)
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         wanted = request.output_tokens_max

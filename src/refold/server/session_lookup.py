@@ -56,16 +56,22 @@ NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
 # A client that trims its history is recognised by what is left: so many replies, and this share of its messages.
 REPLIES_MIN, KEPT_SHARE = 2, 0.6
+# Codex asks for titles in conversations of their own, which quote a person's words below this line.
+_TITLE, _QUOTED_BELOW, WORDS_CHARS = '"thread_source":"thread_title"', "User prompt:\n", 200
 _ORIGIN = ("client", "conversation", "parent")
 
 
 @frozen
 class Origin:
-    """A client program's name, its own id of the conversation, and that of the one it began in; empty if unknown."""
+    """A client program's name, its own id of the conversation, and that of the one it began in; empty if unknown.
+
+    ``is_title``: the conversation only asks for the title of another one, whose id is not stated.
+    """
 
     client: str = ""
     conversation: str = ""
     parent: str = ""
+    is_title: bool = False
 
 
 def find_origin(asked: Asked) -> Origin:
@@ -80,7 +86,8 @@ def find_origin(asked: Asked) -> Origin:
         parent = _join_ids(conversation, above) if above else conversation
         return Origin(client, _join_ids(conversation, agent), parent)
     parent = _find_first(asked, _PARENT_HEADERS)
-    return Origin(client, conversation, parent if parent != conversation else "")
+    is_title = _TITLE in asked.header("x-codex-turn-metadata")
+    return Origin(client, conversation, parent if parent != conversation else "", is_title)
 
 
 def _find_first(asked: Asked, names: Sequence[bytes]) -> str:
@@ -88,6 +95,15 @@ def _find_first(asked: Asked, names: Sequence[bytes]) -> str:
     given = dict(reversed(asked.headers))  # Of several with one name, the first comes last.
     found = next((value for name in names if (value := given.get(name, b"").strip())), b"")
     return found.decode("latin-1")[:ID_CHARS_MAX]
+
+
+def _read_words(request: ReadRequest) -> str:
+    """Return the beginning of a person's words if the newest message of Codex has them."""
+    newest = request.messages[-1] if request.messages else None
+    content = newest.get("content") if isinstance(newest, dict) and newest.get("role") == "user" else None
+    part = content[-1] if isinstance(content, list) and content else {"text": content}
+    text = part.get("text") if isinstance(part, dict) else None
+    return text.rpartition(_QUOTED_BELOW)[2].strip()[:WORDS_CHARS] if isinstance(text, str) else ""
 
 
 def _join_ids(conversation: str, agent: str) -> str:
@@ -224,6 +240,9 @@ class Identities:
         self._ends: _Index = {}
         self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._moved: list[KnownSession] = []
+        # Words of people that Codex sent: the session they were said in, and one that asks for a title for them.
+        self._said: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -279,8 +298,20 @@ class Identities:
         if origin.conversation:
             known.conversation = origin.conversation
             self._note_root(known)
-        self.go_on(known, request)
+        self.go_on(known, request, is_title=origin.is_title)
         return known
+
+    def _pair_title(self, known: KnownSession, said: tuple[str, str], *, is_title: bool) -> None:
+        """Put a session that asks for a title below the one in which the same words were said, whichever came first."""
+        own, others = (self._titles, self._said) if is_title else (self._said, self._titles)
+        own[said] = known.id
+        if len(own) > self._sessions_max:
+            own.popitem(last=False)
+        other = self._known.get(others.get(said, ""))
+        title, talk = (known, other) if is_title else (other, known)
+        if title is not None and talk is not None and title is not talk and not title.parent:
+            title.parent = talk.parent or talk.id
+            self._moved.append(title)
 
     def take_moved(self) -> list[KnownSession]:
         """Return the sessions whose parent has changed since the last call."""
@@ -361,7 +392,7 @@ class Identities:
             replies -= request.replies[count - 1]
         return None
 
-    def go_on(self, known: KnownSession, request: ReadRequest) -> None:
+    def go_on(self, known: KnownSession, request: ReadRequest, *, is_title: bool = False) -> None:
         """Record that a request continues a session."""
         is_first = not any(request.replies) and not known.conversation
         known.is_twice = known.is_twice or (is_first and known.digests == request.digests)
@@ -370,6 +401,8 @@ class Identities:
         known.system_digest = request.system_digest
         known.is_aside = known.is_aside and not request.tools
         self._enter(known)
+        if known.client == "codex" and (words := _read_words(request)):
+            self._pair_title(known, (known.tenant, words), is_title=is_title)
 
     def _enter(self, known: KnownSession) -> None:
         self._known[known.id] = known
