@@ -174,14 +174,15 @@ def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Sh
     assert not (shell.folder / ".refold").exists()
 
 
+@pytest.mark.parametrize("absent", ["uvicorn", "httptools", "aiohttp"])
 @pytest.mark.parametrize("command", first_of(("serve --port 0", "wrap true"), 1))
-def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(shell: Shell, command: str) -> None:
+def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(shell: Shell, command: str, absent: str) -> None:
     program = (
-        f"import sys; sys.modules['uvicorn'] = None; sys.argv = ['refold', *{command.split()!r}]\n"
+        f"import sys; sys.modules[{absent!r}] = None; sys.argv = ['refold', *{command.split()!r}]\n"
         "from refold.cli.main import main; sys.exit(main())"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=shell.folder, capture_output=True, text=True, timeout=120, check=False
     )
-    assert ran.stderr == "refold: uvicorn is not installed; install it with: pip install 'refold[server]'\n"
+    assert ran.stderr == f"refold: {absent} is not installed; install it with: pip install 'refold[server]'\n"
     assert ran.returncode == 3

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from refold.cli.app import app, format_examples
+from refold.cli.app import app, format_examples, read_extras
 from refold.cli.clients import Start, check_choice_of_folder, find_client, find_upstreams, list_variables, write_secret
 from refold.cli.options import Preset, Workspace
 from refold.cli.output import note
@@ -232,8 +232,9 @@ def _introduce(url: str, request: WrapRequest) -> None:
     from refold.llm.errors import show_url
     from refold.server.settings import load_settings
 
-    if find_spec("uvicorn") is None:  # The gateway imports it once the program runs.
-        raise ModuleNotFoundError(name="uvicorn")
+    for name in ("uvicorn", *sorted(read_extras().get("server", ()))):  # Imported once the program runs.
+        if find_spec(name.replace("-", "_")) is None:
+            raise ModuleNotFoundError(name=name)
     check_record(request.workspace)
     load_config(request.workspace, call={"preset": request.preset, "window": request.window})
     settings = load_settings(request.workspace, host="127.0.0.1", port=0, **request.upstreams)
