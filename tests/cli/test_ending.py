@@ -174,6 +174,19 @@ def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Sh
     assert not (shell.folder / ".refold").exists()
 
 
+def test_a_gateway_that_does_not_start_is_reported_with_its_own_error(shell: Shell) -> None:
+    program = (
+        "import sys; sys.modules['refold.server.gateway'] = None; sys.argv = ['refold', 'wrap', '--', 'sleep', '2']\n"
+        "from refold.cli.main import main; sys.exit(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=shell.folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "refold: the gateway did not start: import of refold.server.gateway halted" in ran.stderr
+    assert "file descriptor" not in ran.stderr
+    assert ran.returncode == 70
+
+
 @pytest.mark.parametrize("absent", ["uvicorn", "httptools", "aiohttp"])
 @pytest.mark.parametrize("command", first_of(("serve --port 0", "wrap true"), 1))
 def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(shell: Shell, command: str, absent: str) -> None:

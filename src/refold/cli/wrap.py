@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,8 +110,9 @@ class OwnGateway:
 
     def close(self) -> None:
         """Finish the requests in flight, then end. A gateway that is still loading is given up."""
-        if self._loading.ident is not None and select.select([self._socket], [], [], 0)[0] and self.error is None:
-            self._loading.join(LOAD_S_MAX)  # Somebody else's request waits to be answered.
+        with suppress(ValueError, OSError):  # The socket of a gateway that did not start is closed.
+            if self._loading.ident is not None and select.select([self._socket], [], [], 0)[0]:
+                self._loading.join(LOAD_S_MAX)  # Somebody else's request waits to be answered.
         self._is_over.set()
         with self._lock:
             self._stack.close()
