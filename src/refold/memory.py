@@ -214,6 +214,17 @@ def write_heading(session_id: str, language: Language) -> str:
     return f"## {_WORDS[language][0].format(f'{shown}...')}"
 
 
+def read_entry(section: str) -> tuple[str, int, str, str] | None:
+    """Return a section's time, count of messages, summary and facts; None if its frame is not ours."""
+    for words in _WORDS.values():
+        _, time, archived, summary, facts = map(re.escape, words)
+        head = rf"## [^\n]+\n\n\*\*{time}\*\*: (\S+)\n\*\*{archived}\*\*: (\d{{1,9}})\n\n"
+        body = rf"### {summary}\n(.*?)(?:\n### {facts}\s*(.*))?"
+        if found := re.fullmatch(head + body, section.strip(), re.S):
+            return found[1], int(found[2]), found[3].strip(), (found[4] or "").strip()
+    return None
+
+
 def is_section_of(section: str, session_id: str, time: str) -> bool:
     """Return whether a section was written for this session at this time."""
     lines = section.split("\n", 3)

@@ -66,3 +66,12 @@ def test_a_quickstart_begins_with_an_install_from_the_checkout(folder: str, name
 )
 def test_the_check_sees_a_name_that_needs_the_index(text: str, found: bool) -> None:
     assert bool(find_unmarked(text)) is found
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md", "docs/index.md", "docs/zh/index.md"])
+def test_an_entry_page_names_the_three_names_that_are_enough(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (paragraph,) = [
+        one for one in re.split(r"\n\s*\n|\n(?=```)", text) if re.search("nine of ten users|十个用户里有九个", one)
+    ]
+    assert all(name in paragraph for name in ("`refold.compress(...)`", "`refold.wrap(...)`", "`refold.Session`"))

@@ -104,9 +104,17 @@ def test_words_that_were_never_said_are_not_passed_off_as_found(browser: Browser
 
 def test_the_page_of_the_newest_day_is_rendered(browser: Browser, url: str, workspace: Path) -> None:
     page = browser.open(f"{url}/memory")
-    page.wait_for_selector(".entry h2")
-    assert "context archived" in page.inner_text(".entry h2")
+    page.wait_for_selector(".entry h3")
+    assert "archived" not in page.inner_text(".entry >> nth=0"), "the words of the file are not those of the page"
     assert page.locator(".day-link[aria-current=page]").count() == 1
+    page.locator(".entry h3 a").first.click()
+    page.wait_for_selector(".timeline")
+
+
+def test_the_page_of_a_day_is_in_the_readers_language(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(f"{url}/memory", language="zh-CN")
+    page.wait_for_selector(".entry h3 a")
+    assert "条消息离开了模型的视野" in page.inner_text(".entry >> nth=0")
 
 
 def test_a_page_with_anything_in_it_stays_harmless(browser: Browser, url: str, workspace: Path) -> None:

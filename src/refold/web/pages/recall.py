@@ -13,12 +13,13 @@ from datetime import datetime
 
 from nicegui import ui
 
+from refold.memory import read_entry, write_heading
 from refold.recall.search import Recalled
 from refold.server.api.interface import Access
 from refold.web.data import name_session
 from refold.web.markup import show_markdown
 from refold.web.shell import button, empty, frame, guarded, heading, link, text
-from refold.web.visit import clean, find_visit, page_link, say, session_link, split_query
+from refold.web.visit import LANGUAGES, clean, find_visit, page_link, say, session_link, split_query
 
 QUERY_CHARS_MAX = 1_000
 SESSIONS_MAX = 200
@@ -189,6 +190,7 @@ async def show_memory(date: str = "") -> None:
     dates = await source.run(lambda access: access.manager.md_sync.list_dates()[::-1])
     chosen = date if date in dates else (dates[0] if dates and not date else "")
     page = await source.run(lambda access: access.manager.md_sync.read(chosen) or "") if chosen else ""
+    sessions = await source.run(list_headings) if chosen else {}
     with frame("memory"):
         heading(say("memory.title"))
         text("p", say("memory.intro"), "soft below-head")
@@ -205,7 +207,7 @@ async def show_memory(date: str = "") -> None:
                         item._props["aria-current"] = "page"
             with ui.element("div").classes("stack day"):
                 if chosen:
-                    _draw_day(chosen, page)
+                    _draw_day(chosen, page, sessions)
                 else:
                     text("p", say("memory.none", date=date[:10]), "problem")
 
@@ -219,19 +221,50 @@ def split_entries(page: str) -> list[str]:
     return [_EMPTY_END.sub("", entry.strip()) for entry in reversed(_ENTRY.split(body)) if entry.strip()]
 
 
-def _draw_day(date: str, page: str) -> None:
+def list_headings(access: Access) -> dict[str, tuple[str, str]]:
+    """Return name and title of the newest session for every heading that the pages have for one."""
+    rows = [row for row in access.list_rows(SESSIONS_MAX, 0) if row.messages]
+    return {
+        write_heading(row.id, language): (access.name(row.id), name_session(access, row))
+        for row in reversed(rows)
+        for language in LANGUAGES
+    }
+
+
+def _draw_entry(entry: str, sessions: dict[str, tuple[str, str]]) -> None:
+    """Draw an entry in the reader's language, with a link to its session; what a person wrote, as it is."""
+    speakers = {"U": say("session.talk_by_user"), "A": say("session.talk_by_assistant")}
+    quoted = _QUOTED.sub(lambda found: f"**{speakers[found[1]]}:** ", entry)
+    read = read_entry(quoted)
+    if read is None:
+        show_markdown(quoted)
+        return
+    time, count, summary, facts = read
+    name, title = sessions.get(entry.partition("\n")[0], ("", ""))
+    with ui.element("h3"):
+        if name:
+            link(clean(title)[:120], session_link(name))
+        else:
+            text("span", say("memory.gone"))
+    text("p", say("memory.folded", time=time[11:16], count=count), "faint num")
+    show_markdown(summary)
+    if facts:
+        heading(say("memory.facts"), 4)
+        show_markdown(facts)
+
+
+def _draw_day(date: str, page: str, sessions: dict[str, tuple[str, str]]) -> None:
     entries = split_entries(page)
     with ui.element("div").classes("row spread"):
         heading(date, 2).classes("num")
         text("span", say("memory.entries", count=len(entries)), "faint")
     listed = ui.element("div").classes("stack")
-    speakers = {"U": say("session.talk_by_user"), "A": say("session.talk_by_assistant")}
 
     def draw_more(start: int) -> None:
         with listed:
             for entry in entries[start : start + ENTRIES_SHOWN]:
                 with ui.element("article").classes("panel prose entry"):
-                    show_markdown(_QUOTED.sub(lambda found: f"**{speakers[found[1]]}:** ", entry))
+                    _draw_entry(entry, sessions)
             left = len(entries) - start - ENTRIES_SHOWN
             if left > 0:
 
