@@ -140,6 +140,27 @@ def test_s3_9_switch_and_threshold_are_saved_where_the_command_line_and_the_gate
     row(page, "trigger_ratio").get_by_text("refold.yaml:").wait_for()
 
 
+def test_choosing_a_preset_shows_what_it_changes_before_it_is_saved(page: Any, workspace: Path) -> None:
+    page.locator("[data-setting=preset] input[value=hybrid]").check()
+    changes = page.locator("[data-setting=preset] .preset-changes li")
+    changes.filter(has_text="fold.keep_messages").wait_for()
+    shown = dict(line.split(None, 1) for line in changes.all_inner_texts())
+    default, hybrid = CompressionConfig(), CompressionConfig.preset("hybrid")
+    assert shown["fold.keep_messages"] == f"{default.fold.keep_messages or 'unset'} → {hybrid.fold.keep_messages}"
+    assert "warn_ratio" not in shown, "the file sets it, so a preset does not change it"
+    assert "preset" not in (workspace / "refold.yaml").read_text()
+    page.locator("[data-setting=preset] input[value=default]").check()
+    changes.first.wait_for(state="detached")
+
+
+@pytest.mark.parametrize("language", ["en-GB", "zh-CN"])
+def test_every_help_text_of_a_listed_setting_is_a_sentence(browser: Browser, address: str, language: str) -> None:
+    page = open_page(browser, address, language=language)
+    helps = page.locator(".group:not(.rest) .setting-means, .preset .soft").all_inner_texts()
+    assert len(helps) > 25
+    assert [one for one in helps if not one.endswith((".", "。"))] == []
+
+
 def test_s3_9_the_threshold_of_the_hybrid_preset_shows_eighty_percent_and_can_be_changed_there(
     browser: Browser, address: str, workspace: Path
 ) -> None:

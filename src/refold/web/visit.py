@@ -84,9 +84,8 @@ def _describe_settings() -> dict[str, str]:
     """Return the descriptions of settings and presets, from the schema."""
     words = {f"{_PRESET}{name}": means for name, means in PRESETS.items()}
     for key, field in CompressionConfig.model_fields.items():
-        plain = field.description or ""
-        words[f"{_MEANS}{field.alias or key}"] = plain[:1].upper() + plain[1:]
-    return words
+        words[f"{_MEANS}{field.alias or key}"] = field.description or ""
+    return {key: f"{plain[:1].upper()}{plain[1:]}." if plain else "" for key, plain in words.items()}
 
 
 def say_in(language: Language, key: str, **values: object) -> str:

@@ -25,7 +25,7 @@ from refold.sentences import describe_error, translate
 from refold.server.api.interface import Access
 from refold.server.settings import find_missing_switch, settle_arrival
 from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_text, text
-from refold.web.visit import find_visit, page_link, say
+from refold.web.visit import clean, find_visit, page_link, say
 
 Draft = str | bool | None
 LOCKED = ("environment", "call", "session")
@@ -126,6 +126,17 @@ def try_drafts(access: Access, drafts: Mapping[str, Draft], language: Language =
     return {}  # Together they are valid: one needs the other.
 
 
+def list_changes(access: Access, drafts: Mapping[str, Draft]) -> list[tuple[str, str, str]]:
+    """Return the settings that a draft of the preset changes besides: name, value now, value then."""
+    base, call = access.manager.workspace_path, _find_call(access)
+    typed = {name: read_draft(name, draft) for name, draft in drafts.items()}
+    now, then = (
+        {row.name: row.share or write_value(row.value) for row in explain(try_settings(base, values, **call))}
+        for values in ({}, typed)
+    )
+    return [(name, now[name], then[name]) for name in now if name not in drafts and now[name] != then[name]]
+
+
 def save_drafts(access: Access, drafts: Mapping[str, Draft]) -> str:
     """Save the drafts and apply them at once; return the name of the file."""
     access.check_operator()
@@ -212,6 +223,7 @@ class SettingsTab:
         self.is_locked = is_locked
         self.is_saving = False
         self.is_rest_drawn = False
+        self.preset_changes: ui.element
         self.box = ui.element("div")
         self._draw(settings)
 
@@ -286,10 +298,15 @@ class SettingsTab:
     async def _try(self) -> None:
         tried = dict(self.drafts)
         problems = await self.source.run(try_drafts, tried, find_visit().language) if tried else {}
+        is_preset = "preset" in tried and not problems
+        changes = await self.source.run(list_changes, tried) if is_preset else []
         if tried != self.drafts:
             return  # The user typed on; a later call tries the new text.
         for one in self.fields.values():
             one.tell(self.drafts.get(one.setting.name), problems.get(one.setting.name, ""), one.setting.name in tried)
+        self.preset_changes.clear()
+        if is_preset:
+            self._draw_changes(str(tried["preset"]), changes)
         together = problems.get("", "")
         set_text(self.problem, say("settings.together", why=together) if together else "")
         self.problem.set_visibility(bool(together))
@@ -297,6 +314,18 @@ class SettingsTab:
         self.save._props["disabled"] = bool(problems)
         self.save.update()
         self.bar.set_visibility(bool(tried))
+
+    def _draw_changes(self, preset: str, changes: list[tuple[str, str, str]]) -> None:
+        """Show below the presets what the chosen one changes."""
+        unset = say("settings.unset")
+        with self.preset_changes:
+            key = "settings.preset_changes" if changes else "settings.preset_same"
+            text("p", say(key, name=clean(preset), count=len(changes)), "soft")
+            with ui.element("ul").classes("preset-changes"):
+                for name, before, after in changes:
+                    with ui.element("li"):
+                        text("span", name, "mono")
+                        text("span", f" {clean(before)[:80] or unset} → {clean(after)[:80] or unset}")
 
     async def _save(self) -> None:
         if self.is_saving:  # Pressed twice.
@@ -401,6 +430,7 @@ class Field:
                     with ui.element("span").classes("preset-words"):
                         text("span", name, "preset-name")
                         text("span", say(f"settings.preset_{name}"), "soft")
+        self.tab.preset_changes = ui.element("div").props("aria-live=polite")
         return made
 
     async def _take(self, event: Any) -> None:
