@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from refold import CompressionConfig, ContextCompressionManager
 from refold.designs.compressor import OPENING, CompressionResult, ContextCompressor
 from refold.errors import ConfigError, FormatError
 from refold.testing import find_violations
@@ -100,6 +102,22 @@ async def test_s0_6_and_s0_7_the_prompts_ask_for_what_the_document_asks() -> Non
     assert all(word in facts for word in ("每行一条", "喜好", "决定", "未完成", "背景"))
     assert "消息内容14" in summary
     assert "消息内容15" not in summary
+
+
+@pytest.mark.parametrize("heading", ["## 关键事实", "**关键事实：**", "Key facts:"])
+def test_s0_7_and_s0_8_the_heading_of_a_models_list_is_no_fact(tmp_path: Path, heading: str) -> None:
+    answer = f"双方约定端口 8000。\n\n{heading}\n1. 决定：端口 8000\n- 8000 是双方约定的端口"
+    model = Model(*[answer] * 40)
+    config = CompressionConfig(threshold_rounds=10, threshold_tokens=4000, retention_count=5)
+    with ContextCompressionManager(config, tmp_path, llm=model) as manager:
+        said = [{**message, "content": f"{message['content']}，双方约定端口 8000。"} for message in chat(30)]
+        for count in range(1, 31, 2):
+            manager.prepare_context_sync("s1", said[:count])
+    (page,) = (tmp_path / "memory").glob("*.md")
+    facts = [line for line in page.read_text("utf-8").splitlines() if line.startswith("- ")]
+    assert any(fact.endswith("端口 8000") for fact in facts)
+    assert "- 8000 是双方约定的端口" in facts
+    assert not any("关键事实" in fact or "FACTS" in fact.upper() or fact.startswith("- 1.") for fact in facts)
 
 
 @pytest.mark.parametrize("count", [-1, True, 2.5, "5"])

@@ -25,7 +25,7 @@ from refold.stages.record.frame import CLOSING, neutralise
 from refold.stages.record.record import RecordOptions
 from refold.stages.record.source import write_messages
 from refold.stages.stage import Reply
-from refold.stages.summarise import find_rejection
+from refold.stages.summarise import find_rejection, is_facts_heading, strip_bullet
 from refold.stages.truncate import Truncate
 from refold.stages.verify import verify_words
 from refold.tokens import TokenCounter
@@ -196,5 +196,5 @@ def _check_count(count: object) -> None:
 
 def _parse_facts(text: str) -> list[str]:
     """Return one fact a line, without bullets and numbers in front."""
-    lines = (line.strip().lstrip("-*•·").strip() for line in text.splitlines())
+    lines = (strip_bullet(line) for line in text.splitlines() if not is_facts_heading(line))
     return [line for line in lines if line]

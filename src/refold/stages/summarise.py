@@ -22,7 +22,6 @@ from refold.stages.claims import find_fault
 from refold.stages.ground import Ground
 from refold.stages.prompts import (
     FACT_KINDS,
-    FACTS_MARK,
     Demands,
     PromptRoom,
     Question,
@@ -47,6 +46,7 @@ DROPPED_MAX, LINE_CHARS = 20, 200
 # An answer with more characters is far over the requested length and is not read at all.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
+_BULLET = lazy_regex(r"^(?:[-*•·]+|\d{1,2}[.)、](?!\d))\s*")
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 
@@ -195,18 +195,29 @@ def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
     if not demands.with_facts:
         return words, []
     lines = words.splitlines()
-    marks = {mark.casefold() for mark in FACTS_MARK.values()} | {"key facts", "关键事实"}
-    at = next((at for at, line in enumerate(lines) if line.strip().strip("#*:：- ").casefold() in marks), None)
+    at = next((at for at, line in enumerate(lines) if is_facts_heading(line)), None)
     if at is None:
         return words, []
     return "\n".join(lines[:at]).strip(), lines[at + 1 :]
+
+
+def is_facts_heading(line: str) -> bool:
+    """Return whether a line is the heading of a list of facts, as models write it with or without being asked."""
+    return line.strip("#*:：- ").casefold() in {"facts", "key facts", "事实", "关键事实"}
+
+
+def strip_bullet(line: str) -> str:
+    """Return a line of a list without its bullet or number; a figure that it begins with stays."""
+    return _BULLET.sub("", line.strip()).strip()
 
 
 def read_facts(lines: list[str], ground: Ground) -> tuple[Fact, ...]:
     """Return the facts that their source bears out, each with its kind."""
     facts: dict[str, Fact] = {}
     for line in lines:
-        text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
+        if is_facts_heading(line):
+            continue
+        text = neutralise(strip_bullet(line))
         kind, text = _read_kind(text)
         is_wrong = bool(find_fault(text, ground.scope(), is_wish=kind == "preference"))
         if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and not is_wrong:
