@@ -172,6 +172,20 @@ def a_client_stamps_its_first_message(face: Face) -> None:
     face.check_recall()
 
 
+def a_client_changes_its_last_message(face: Face) -> None:
+    person = Person("ann", face)
+    for _ in range(2):  # The first request is retried.
+        person.say("Hello, I need help.", keep=False)
+    person.say("Hello, I need help.")
+    for n in range(14):
+        person.say(f"Part {n}: the password of ann is ann{n}{n}. {WORDS} Answer in one sentence.")
+        person.history[-2] = {"role": "user", "content": f"Part {n}: the password of ann is ann{n}{n}. {WORDS}"}
+    # Without a name, short histories may be anybody's.
+    (stored,) = [text for text in face.list_stored() if "Part 13:" in text]
+    assert "Part 5:" in stored
+    assert len(face.list_stored()) <= 8
+
+
 def a_history_is_empty(face: Face) -> None:
     person = Person("ann", face)
     for n, empty in enumerate(([], [{"role": "system", "content": "Be brief."}], [])):
@@ -195,5 +209,6 @@ CASES = (
     a_conversation_forks,
     a_client_trims_its_history,
     a_client_stamps_its_first_message,
+    a_client_changes_its_last_message,
     a_history_is_empty,
 )

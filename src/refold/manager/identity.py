@@ -216,12 +216,22 @@ class _Path:
         is_dialog = any(history.replies[self.start : common])
         if common >= self.asked and len(history.raws) > self.asked:
             return (2, common) if is_dialog or is_alike else _NO_FIT
+        if self._has_reworded(history, common):
+            return 2, common
         if is_busy:
             return _NO_FIT
         # The same question once more, or a step back.
         is_again = common == len(history.raws) and (is_alike if is_named else is_dialog and common == self.asked)
         is_edited = is_dialog and common * 2 >= self.asked and (is_named or common >= EDITED_MIN)
         return (1, common) if is_again or is_edited else _NO_FIT
+
+    def _has_reworded(self, history: _History, at: int) -> bool:
+        """Return whether only a question differs, by what a client adds to its newest message; its answer follows."""
+        rest = self.digests[at + 1 :]
+        if not rest or list(history.digests[at + 1 : at + 1 + len(rest)]) != rest or history.replies[at]:
+            return False
+        before, now = _read_text(load_json(self.messages[at].raw)), _read_text(history.raws[at])
+        return bool(before and now) and (now in before or before in now)
 
     def is_trimmed_to(self, history: _History, count: int) -> bool:
         """Return whether the first messages of a history are what a client left of this path."""
@@ -255,7 +265,7 @@ def _name_family(name: str, first: str) -> str:
 
 def _read_text(raw: object) -> str:
     content = raw.get("content") if isinstance(raw, dict) else None
-    return content if isinstance(content, str) else write_json(content)
+    return content if isinstance(content, str) else write_json(content).strip("[]")
 
 
 def _is_system(raw: object) -> bool:

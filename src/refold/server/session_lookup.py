@@ -440,7 +440,9 @@ def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
     if common == len(known.digests):
         # Before the model has answered, only the system prompt distinguishes two conversations.
         return is_dialog or known.system_digest in ("", request.system_digest)
-    return is_dialog and not known.in_flight and not known.is_twice and common * 2 >= len(known.digests)
+    # A request that goes on after a last message that its client has changed since is nobody else's.
+    may_differ = not known.is_twice or len(request.digests) > len(known.digests)
+    return is_dialog and not known.in_flight and may_differ and common * 2 >= len(known.digests)
 
 
 def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:
