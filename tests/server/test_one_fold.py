@@ -148,3 +148,26 @@ def test_a_fold_leaves_what_the_agent_has_just_read_whole_while_there_is_room(
     assert read_at < number <= read_at + 2, "it folds soon after the log was read"
     assert json.dumps(write_output(f"{read_at}.0", 480))[1:-1] in json.dumps(sent)
     assert rig.manager.status(wire).tokens < 42_000
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_projects_instructions_and_its_environment_stay_until_newer_ones_come(
+    start: Callable[..., Any], wire: str
+) -> None:
+    """Codex sends them once, as messages of the user before the first words of a person."""
+    rig = start(config={"window": 20_000}, window=20_000)
+    rules = "# AGENTS.md instructions for /work/shop\n\n<INSTRUCTIONS>\nNever touch vendor/.\n</INSTRUCTIONS>"
+    place = "<environment_context>\n  <cwd>/work/{}</cwd>\n</environment_context>"
+    history: list[Message] = [{"role": "user", "content": text} for text in (rules, place.format("shop"), "Fix it.")]
+    folded = []
+    for number in range(50):
+        history += make_step(number, 40)
+        history += [{"role": "user", "content": place.format("cart")}] if number == 24 else []
+        messages, _ = convert(wire, history)
+        rig.post(wire, make_body(wire, messages), x_refold_session=wire).raise_for_status()
+        sent = rig.provider.requests[-1].body.decode()
+        assert "Never touch vendor/." in sent
+        assert number >= 24 or "/work/shop</cwd>" in sent
+        folded += [number] if len(sent) < len(json.dumps(messages)) // 2 else []
+    assert folded
+    assert folded[0] < 24

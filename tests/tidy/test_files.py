@@ -138,6 +138,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("cli", "what a fold cost in cache and saved", 32),
     ("manager", "what a fold cost in cache and saved", 26),
     ("server", "titles of Codex are listed below their conversation", 40),
+    ("stages", "instructions and environment of a session stay", 22),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
 )

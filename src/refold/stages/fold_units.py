@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar, Literal
 
-from refold.conversation.message import Message, Role, is_user_turn
+from refold.conversation.message import Message, Role, is_notice, is_user_turn
 from refold.conversation.turn import Unit, find_rounds, find_turns, newest_step
 from refold.conversation.view import Item, View
 from refold.stages.prompts import PromptStyle
@@ -239,6 +239,8 @@ def find_least(goal: Goal) -> int:
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
+# Notices at the beginning stay if they take at most this share of the room: instructions of a project, its environment.
+SETUP_SHARE = 0.25
 # A record of fewer tokens at the end of the earlier ones is a line or two: the next record takes it in.
 SMALL_RECORD_TOKENS = 140
 OPEN_HEADINGS = tuple(name for layout in ("note", "sections") for name in heading_of("open", layout).values())
@@ -386,16 +388,32 @@ def _names_open_ask(item: Item) -> bool:
 def _first_user(fold: FoldOptions, view: View, goal: Goal) -> set[int]:
     """Return where the first user message is if it stays, so that the prefix up to it remains cached.
 
-    Counts say exactly what stays, and it is not among that.
+    Notices before it stay, too: a project's instructions and the environment come once, unless they change. Counts say
+    exactly what stays, and neither is among that.
     """
     if not fold.keep_first_user or fold.keeps_by_count:
         return set()
-    first = next((at for at, item in enumerate(view.items) if item.role != "system"), None)
+    spoken = [at for at, item in enumerate(view.items) if item.role != "system"]
+    notices = list(takewhile(lambda at: _is_notice(view.items[at]), spoken))
+    later = {_name_kind(item) for item in view.items[notices[-1] + 1 :] if _is_notice(item)} if notices else set()
+    room = goal.hard * SETUP_SHARE
+    fits = sum(view.items[at].tokens for at in notices) <= room
+    kept = {at for at in notices if fits and _name_kind(view.items[at]) not in later}
+    first = next((at for at in spoken if at not in notices), None)
     if first is None or view.items[first].is_fold:
-        return set()
+        return kept
     item = view.items[first]
-    fits = item.tokens <= goal.hard * FIRST_USER_SHARE
-    return {first} if fits and is_user_turn(item.role, item.parts) else set()
+    is_small = item.tokens <= goal.hard * FIRST_USER_SHARE
+    return kept | ({first} if is_small and is_user_turn(item.role, item.parts) else set())
+
+
+def _is_notice(item: Item) -> bool:
+    return not item.is_fold and is_notice(item.role, item.parts)
+
+
+def _name_kind(item: Item) -> str:
+    """Return the first line of a notice, which those of its kind have in common."""
+    return item.parts[0].text.lstrip().partition("\n")[0] if item.parts else ""
 
 
 def _find_border(fold: FoldOptions, view: View) -> int:
