@@ -325,7 +325,8 @@ def load_session(session: OpenSession, ledger: Ledger, row: SessionRow, lens: Le
     """Read a session from the ledger; of one that was loaded with the same lens, only what other processes changed."""
     before = copy(session) if session.may_be_reused and session.lens is lens else None
     session.row, session.lens, session.counter = row, lens, counter
-    session.is_loaded, session.may_be_reused, session.ahead, session.language = True, True, 0, None
+    session.drop()  # A read that fails half-way leaves nothing that a later use may take for the session.
+    session.ahead, session.language = 0, None
     session.undone = session.switched_off = session.batch_edits = frozenset()
     path = ledger.read_path(row.id) if row.path_version else MessagePath()
     session.ids, session.digests, session.path_version = list(path.ids), list(path.digests), path.version
@@ -355,6 +356,7 @@ def load_session(session: OpenSession, ledger: Ledger, row: SessionRow, lens: Le
         view = apply(_fill(path, loaded), edits, lens)
     session.show(view)
     session.edits = _drop_values(edits, view.items)
+    session.is_loaded = session.may_be_reused = True
 
 
 def _read_edits(

@@ -124,7 +124,7 @@ def find_source(access: Access, seen: Seen, edit_id: str, at: int) -> Found | No
     spoken = [one for one in messages if one.role == speaker] if speaker else messages
     # What is left out is written [+n id]; a call and its result are joined by an arrow.
     bare = re.sub(r"^[UA]> |^\$ |^\s*[-+] ", "", line)
-    pieces = sorted(re.split(r"\[\+[^\]]*\]| → | ← A: | m:[0-9a-f]{6,}| \(files changed", bare), key=len, reverse=True)
+    pieces = sorted(re.split(r"\[\+[^][]*\]| → | ← A: | m:[0-9a-f]{6,}| \(files changed", bare), key=len, reverse=True)
     for words in [piece.strip() for piece in pieces if len(piece.strip()) > 2]:
         for some in (named, spoken, messages):
             for message in some:
