@@ -136,3 +136,20 @@ def test_a_window_that_a_clients_own_instructions_fill_is_named(shell: Shell) ->
     assert found["state"] == "hint"
     assert "tight: instructions and tools of the client take 1" in found["found"]
     assert "too small for this client" in found["remedy"]
+
+
+def test_instructions_among_the_messages_count_and_the_log_says_so_too(shell: Shell) -> None:
+    shell.write("refold.yaml", "window: 24000\n")
+    with ContextCompressionManager(CompressionConfig(window=24_000), shell.folder) as manager:
+        rules = " ".join(f"Rule {number}: keep the names of module {number}." for number in range(1_200))
+        history = [{"role": "system", "content": rules}, {"role": "user", "content": "hello"}]
+        for number in range(12):
+            history += [
+                {"role": "assistant", "content": f"Step {number}."},
+                {"role": "user", "content": "words " * 900},
+            ]
+            manager.prepare_context_sync("tight", history)
+    found = json.loads(shell.refold("doctor", "--offline", "--json").text)["checks"]
+    assert "take 1" in next(one for one in found if one["name"] == "windows")["found"]
+    logged = shell.refold("log", "-s", "tight")
+    assert "too small for this client" in logged.err

@@ -24,7 +24,9 @@ from refold.stages.stage import Goal, Stage
 
 from .engine import make_view
 
-_GAP = re.compile(r"^\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨[^⟩]+⟩$", re.M)
+_GAP = re.compile(
+    r"^\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨[^⟩]+⟩(?: \(no room[^\n]+\))?$", re.M
+)
 _VALUES = re.compile(r"(?:; in it: |；其中：)(.*) ⟨m:[0-9a-f]{8}(?:\.\d+)?⟩\]$")
 _SAID = re.compile(r"^(?:- )?([UA])> (.*?)(?: ?⟨[^⟩]+⟩)*$")
 _STATUS = re.compile(r"^(?:exit code|退出码) (-?\d+)(?:: |$)")

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import refold
 from refold.conversation.message import find_marks
 from refold.prepared import Originals
 from refold.stages.clamp import Clamp
@@ -88,3 +89,17 @@ def test_a_picture_that_does_not_fit_becomes_a_line_with_its_handle() -> None:
     after = clamp(messages, 120)
     assert after.tokens <= 120
     assert len(find_marks("".join(shown(after)))) >= 1
+
+
+def test_a_result_that_is_cut_for_lack_of_room_says_how_to_read_the_rest() -> None:
+    lines = "\n".join(f"{number}: a line of the log" for number in range(2_000))
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Read the log."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": lines},
+    ]
+    prepared = refold.compress(messages, budget=2_000)
+    text = prepared.messages[-1]["content"]
+    assert re.search(r"characters\] \.\.\. ⟨m:[0-9a-f.]+⟩ \(no room for all of it at once: read the rest", text)
+    assert text.count("no room for all of it") == 1

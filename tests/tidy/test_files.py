@@ -135,7 +135,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("manager", "one family for each format", 10),
     ("look", "refold look", 700),
     ("cli", "refold look", 118),
-    ("cli", "what a fold cost in cache and saved", 32),
+    ("cli", "what a fold cost in cache and saved; a small window in the log", 52),
     ("manager", "what a fold cost in cache and saved", 26),
     ("server", "titles of Codex are listed below their conversation", 40),
     ("stages", "instructions and environment of a session stay", 22),

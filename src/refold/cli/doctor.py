@@ -27,7 +27,9 @@ from refold.errors import ConfigError, RefoldError
 from refold.sentences import translate
 
 if TYPE_CHECKING:
+    from refold.ledger.records import SessionRow
     from refold.llm.choose import Endpoint
+    from refold.manager import ContextCompressionManager
 
 
 State = Literal["ok", "hint", "broken"]
@@ -298,23 +300,38 @@ def _check_record(workspace: str) -> Check:
 
 def _check_windows(workspace: str) -> Check:
     """Look for clients whose instructions and tools leave too little of a window for the conversation."""
-    from refold.manager.status import read_client
-
     with open_workspace(workspace) as manager:
         for row in manager.ledger.list_sessions(limit=WINDOWS_LOOKED_AT):
-            status = manager.status(row.id)
-            fixed = status.system_tokens + status.tools_tokens
-            if fixed * 2 > status.hard:
-                found = tr(
-                    "{session}: instructions and tools of {client} take {fixed:,} of {hard:,} tokens",
-                    session=clean_line(row.id, 60),
-                    client=clean_line(read_client(row), 40) or tr("the client"),
-                    fixed=fixed,
-                    hard=status.hard,
+            if found := describe_small_window(manager, row):
+                return Check(
+                    "windows",
+                    "hint",
+                    f"{clean_line(row.id, 60)}: {found}",
+                    tr("this window is too small for this client: use a model with a larger one, or fewer tools"),
                 )
-                advice = tr("this window is too small for this client: use a model with a larger one, or fewer tools")
-                return Check("windows", "hint", found, advice)
     return Check("windows", "ok", tr("instructions and tools leave room in every recent session"))
+
+
+def advise_larger_window() -> str:
+    """Return what helps where a client's own instructions and tools fill the window."""
+    return tr("this window is too small for this client: use a model with a larger one, or fewer tools")
+
+
+def describe_small_window(manager: ContextCompressionManager, row: SessionRow) -> str:
+    """Return how much of a window a client's own instructions and tools take, if that is more than half of it."""
+    from refold.manager.status import read_client
+
+    status = manager.status(row.id)
+    fixed = status.system_tokens + status.tools_tokens
+    fixed += sum(item.tokens for item in manager.read_view(row.id) if item.role == "system")
+    if fixed * 2 <= status.hard:
+        return ""
+    return tr(
+        "instructions and tools of {client} take {fixed:,} of {hard:,} tokens",
+        client=clean_line(read_client(row), 40) or tr("the client"),
+        fixed=fixed,
+        hard=status.hard,
+    )
 
 
 def _check_disk(workspace: str) -> Check:

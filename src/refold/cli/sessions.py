@@ -145,6 +145,7 @@ def log(
     """Show the events of a session, oldest first."""
     if follow:
         _follow(workspace, session)
+    from refold.cli.doctor import advise_larger_window, describe_small_window
     from refold.ledger.sql.ledger import read_all_events
     from refold.manager.notices import describe_fields
 
@@ -155,6 +156,8 @@ def log(
             return
         events = list(islice(read_all_events(manager.ledger, name), limit))
         effects = _find_effects(events, manager.figures(name))
+        row = manager.ledger.read_session(name)
+        small = describe_small_window(manager, row) if row is not None and not as_json else ""
     if as_json:
         write_json(
             [
@@ -175,6 +178,8 @@ def log(
         reason += _describe_effect(effects[event.id]) if event.id in effects else ""
         table.add_row(format_time(event.created_at), tr(event.kind), tokens, reason)
     make_console(err=False).print(table)
+    if small:
+        note("{found}; {advice}", found=small, advice=advise_larger_window())
 
 
 def _find_effects(events: Sequence[Event], figures: SessionFigures) -> dict[int, FoldEffect]:

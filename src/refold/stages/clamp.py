@@ -28,6 +28,9 @@ _LINE_TOKENS = 150
 # A cut that fills this share of the room is good enough: the search for a longer one stops.
 _FILLED = 0.95
 
+# An agent cannot open a handle everywhere; it can read again.
+_HOW = "(no room for all of it at once: read the rest in smaller parts)"
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -216,7 +219,9 @@ class _Cutter:
         if self.part.kind == "call" or chars < _LINES_CHARS_MIN:
             return _cut_middle(self.part, chars, self.handle)
         stage = Truncate(chars_max=chars, bytes_max=_NO_LIMIT, lines_max=_NO_LIMIT)
-        return stage.cut_read(self.source, self.handle)
+        text = stage.cut_read(self.source, self.handle)
+        place = mark(self.handle)
+        return text.replace(place, f"{place} {_HOW}", 1) if self.part.kind == "result" else text
 
 
 def _cut_middle(part: Part, keep: int, handle: str) -> str:
