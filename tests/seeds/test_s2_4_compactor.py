@@ -179,12 +179,16 @@ async def test_s2_3_a_client_that_takes_more_options_gets_the_model_too(tmp_path
         async def complete(self, prompt: str, model: str = "the client's own", **options: Any) -> str:
             return await super().complete(prompt, model=model)
 
-    client = Open()
-    compactor = ContextCompactor(tmp_path, client, CompactOptions(model="small-9"))
+    class Forwards(NamedClient):
+        async def complete(self, prompt: str, **options: Any) -> str:
+            return await super().complete(prompt, model=options.get("model", "none"))
+
     *_, history = grow("long", "en", 30)
-    assert (await compactor.compact(history)).success
-    compactor.close()
-    assert set(client.models) == {"small-9"}
+    for client in (Open(), Forwards()):
+        compactor = ContextCompactor(tmp_path / type(client).__name__, client, CompactOptions(model="small-9"))
+        assert (await compactor.compact(history)).success
+        compactor.close()
+        assert set(client.models) == {"small-9"}
 
 
 async def test_s2_3_the_model_reaches_the_client_of_a_manager_and_without_a_name_its_own_is_asked(

@@ -78,8 +78,8 @@ class NamedModel:
 
 
 def takes_model(client: object) -> bool:
-    """Return whether a client's ``complete`` takes the name of a model."""
-    return "model" in _names_taken(getattr(client, "complete", None))
+    """Return whether a client's ``complete`` takes the name of a model, by name or as any option."""
+    return not {"model", "**"}.isdisjoint(_names_taken(getattr(client, "complete", None)))
 
 
 async def call_model(model: Model | Completes, prompt: str, /, **options: Any) -> Completion:
