@@ -1,21 +1,25 @@
 """Histories that are hard to attribute, for every face that finds sessions by content.
 
-The model answers everybody alike, so only the people's words distinguish their conversations. Each case asserts what a
-person would notice: the request has their newest words and nobody else's, and recall finds nobody else's.
+The model answers everybody alike, so that only the people's words distinguish their conversations, or each time in
+other words. Each case asserts what a person would notice: the request has their newest words and nobody else's, and
+recall finds nobody else's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from refold import ContextCompressionManager
 from refold.errors import RefoldError
-from refold.testing import ScriptedProvider
+from refold.testing import ScriptedProvider, ScriptedReply
 
 Raw = dict[str, Any]
 ANSWER = "Noted. Is there anything else that I can do for you?"
+NUMBERS = count()
+ANSWERS: dict[str, Any] = {"alike": ANSWER, "apart": lambda _: ScriptedReply(f"Noted as number {next(NUMBERS)}.")}
 WORDS = "The pump ran on, and nobody heard a sound from the valve behind it. " * 40
 WINDOW, RESERVE = 6_000, 600
 PEOPLE = ("ann", "bob", "cem")
@@ -52,9 +56,9 @@ class Person:
     def say(self, text: str, *, keep: bool = True) -> list[Raw]:
         """Send a message after the history, and return the messages that the model got."""
         asked = [*self.history, {"role": "user", "content": text}]
-        assert self.face.send(asked) == ANSWER
+        answer = self.face.send(asked)
         if keep:
-            self.history = [*asked, {"role": "assistant", "content": ANSWER}]
+            self.history = [*asked, {"role": "assistant", "content": answer}]
         request = self.face.provider.requests[-1]
         assert text in str(request.messages[-1]), "the newest words are sent as they are"
         others = [name for name in PEOPLE if name != self.name and f"of {name}" in str(request.messages)]

@@ -79,6 +79,17 @@ def test_another_process_finds_a_nameless_conversation_again(provider: ScriptedP
     chat.client.refold.manager.close()
 
 
+def test_another_process_finds_a_trimmed_history_again(provider: ScriptedProvider, tmp_path: Path) -> None:
+    chat = Chat(wrap(provider, tmp_path))
+    for n in range(12):
+        chat.say(f"Part {n}. {WORDS.format(n=n)}")
+        chat.history = chat.history[-8:]
+        chat.client.refold.manager.close()
+        chat.client = wrap(provider, tmp_path)
+    assert len(list_sessions(chat.client)) == 1
+    chat.client.refold.manager.close()
+
+
 def test_people_who_begin_with_the_same_words_do_not_share_a_session(
     provider: ScriptedProvider, tmp_path: Path
 ) -> None:

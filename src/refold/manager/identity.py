@@ -27,8 +27,9 @@ from refold.manager.store import Keeper
 
 # The setting of a session that was found by content: its parent, and how many messages its first request had.
 FOUND = "found"
+NAMELESS = "c-"
 FAMILIES_MAX = 2_000
-CANDIDATES_MAX = 64
+CANDIDATES_MAX, LOADED_MAX = 64, 16
 ASKED_MAX = 50_000
 # A client that trimmed its history is recognised by what is left: two answers, this share of it, and so many characters
 # of questions, since people who say little may say the same.
@@ -77,6 +78,7 @@ class Families:
         self._busy: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()  # How many requests each session has had.
         self._nameless: set[str] = set()
+        self._has_loaded = False
 
     @property
     def only(self) -> str:
@@ -166,6 +168,11 @@ class Families:
     def _find_nameless(self, history: _History) -> str:
         """Return the session whose newest message or whose records a history has, although it begins otherwise."""
         ledger, counts = self._keeper.ledger, range(len(history.raws), 0, -1)
+        if not self._has_loaded:
+            self._has_loaded = True
+            for other in reversed(ledger.list_sessions(limit=LOADED_MAX, prefix=NAMELESS)):  # Of other processes.
+                path = _Path(other, ledger.read_messages(other.id))
+                self._note_asked(other.id, None, path.digests[path.asked - 1] if path.asked else "")
         asked = ((count, one) for count in counts for one in reversed(self._asked.get(history.digests[count - 1], {})))
         for count, chosen in islice(asked, CANDIDATES_MAX):
             row = None if self._busy[chosen] else ledger.read_session(chosen)
@@ -227,17 +234,20 @@ class _Path:
 
     def _has_reworded(self, history: _History, at: int) -> bool:
         """Return whether only a question differs, by what a client adds to its newest message; its answer follows."""
-        rest = self.digests[at + 1 :]
-        if not rest or list(history.digests[at + 1 : at + 1 + len(rest)]) != rest or history.replies[at]:
+        if at != self.asked - 1 or len(self.messages) == self.asked:
             return False
-        before, now = _read_text(load_json(self.messages[at].raw)), _read_text(history.raws[at])
-        return bool(before and now) and (now in before or before in now)
+        before = [_read_text(load_json(message.raw)) for message in self.messages[at:]]
+        now = [_read_text(raw) for raw in history.raws[at : at + len(before)]]
+        is_answered = before[1:] == now[1:] and not history.replies[at]
+        return is_answered and bool(before[0] and now[0]) and (now[0] in before[0] or before[0] in now[0])
 
     def is_trimmed_to(self, history: _History, count: int) -> bool:
         """Return whether the first messages of a history are what a client left of this path."""
         known = {*self.digests}
         kept = [at for at in range(count) if history.digests[at] in known]
-        answers = sum(history.digests[at] in self.answers for at in kept)
+        # A first request that comes again may be another person's, with the same examples.
+        counted = self.answers if count == len(history.raws) else known
+        answers = sum(history.replies[at] and history.digests[at] in counted for at in kept)
         chars = sum(len(_read_text(history.raws[at])) for at in kept if not history.replies[at])
         return answers >= KEPT_ANSWERS and len(kept) >= KEPT_SHARE * count and chars >= KEPT_CHARS
 
@@ -257,7 +267,7 @@ def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about:
 def _name_family(name: str, first: str) -> str:
     """Return the beginning of the ids of a session's children, or of nameless sessions with one first message."""
     if not name:
-        return f"c-{first[:10]}-"
+        return f"{NAMELESS}{first[:10]}-"
     if name.isascii() and len(name) + 20 <= SESSION_ID_MAX:
         return f"{name}/"
     return f"c-{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}/"
