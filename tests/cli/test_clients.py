@@ -131,7 +131,7 @@ def test_the_status_line_of_claude_code_shows_the_run_unless_there_is_one(folder
         launch = find_client("claude").redirect(make_start(folder, "claude"), url)
         shown = json.loads(launch.command[2])["statusLine"]["command"]
         line = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, check=True).stdout
-    assert re.fullmatch(r"refold \d+k · 1\n", line), line
+    assert re.fullmatch(rf"refold \d+k · 1 · {rig.url}/ui\n", line), line
     write(folder, "home/.claude/settings.json", {"statusLine": {"type": "command", "command": "mine"}})
     assert "statusLine" not in json.loads(find_client("claude").redirect(make_start(folder, "claude"), url).command[2])
 

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,17 @@ counts = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).
 k = lambda tokens: f"{tokens / 1000:.0f}k"
 before, after = counts["newest_before"], counts["newest_after"]
 sizes = f"{k(before)} → {k(after)}" if after < before else k(before)
-print(f"refold {sizes} · {counts['requests']}" if before else "refold")
+print("refold", *([sizes, "·", counts["requests"]] if before else []), *(f"· {page}" for page in sys.argv[2:]))
 """
 
 
 def _show_line(url: str) -> str:
-    """Return the command of a status line: the newest request's size, as sent and as forwarded, and the requests."""
-    return shlex.join((sys.executable, "-S", "-c", f"exec({_LINE.strip()!r})", url))
+    """Return the command of a status line: the newest request's size, as sent and as forwarded, requests, the page.
+
+    Claude Code clears the screen, and with it the line that named the page.
+    """
+    page = [f"{url.partition('/wrap/')[0]}/ui"] if find_spec("nicegui") else []
+    return shlex.join((sys.executable, "-S", "-c", f"exec({_LINE.strip()!r})", url, *page))
 
 
 def _take_env(settings: dict[str, Any], where: str) -> dict[str, str]:
