@@ -29,7 +29,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-slow test-all integrations node check fix bench docs screenshots reference sbom lock clean
+.PHONY: help run try test test-slow test-all integrations node check fix bench docs figures screenshots reference sbom lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -95,6 +95,9 @@ build/docs-venv/.done: requirements/docs.txt
 	$(PYTHON) -m venv build/docs-venv
 	build/docs-venv/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements/docs.txt
 	@touch $@
+
+figures: $(VENV)/.dev  ## write the figures of README and docs from docs/figures.json
+	$(BIN)/python docs/make_figures.py
 
 screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images
 	$(BIN)/python docs/make_screenshots.py

@@ -33,7 +33,7 @@ import json
 import re
 import sys
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from figures import keep_figures
 
 from refold.budget import Tariff, window_budget
 from refold.config import CompressionConfig
@@ -382,6 +383,17 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
     return scores
 
 
+def add_up(rows: Sequence[tuple[str, str, float, str, Score, Counter[str]]]) -> dict[str, object]:
+    """Return the % of questions answered over all sets: window → kind of session → who wrote the view."""
+    asked: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    found: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for _, _, share, by, score, answered in rows:
+        for key in KEYS:
+            asked[f"{share:.0%}", key, by] += score.asked[key]
+            found[f"{share:.0%}", key, by] += answered[key]
+    return {" ".join(where): round(100 * found[where] / asked[where], 1) for where in asked if asked[where]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", default=SETS)
@@ -391,6 +403,7 @@ def main() -> None:
     parser.add_argument("--missed", action="store_true", help="list the questions, with a sign for each request")
     parser.add_argument("--print", action="store_true", help="print the records of the last request")
     parser.add_argument("--no-model", action="store_true")
+    parser.add_argument("--figures", type=Path, help="keep the sums in this file, which docs/make_figures.py reads")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")
     arguments = parser.parse_args()
     print("## The story in view (`benchmarks/bench_story.py`)\n")
@@ -408,6 +421,8 @@ def main() -> None:
                 for half, score in measure(name, share, arguments, with_model=True).items():
                     rows.append((name, half, share, "with a model", score, score.found))
     rows = [row for row in rows if row[4].asked]
+    if arguments.figures:
+        keep_figures(arguments.figures, {"story": add_up(rows)})
     rows.sort(key=lambda row: (SETS.index(row[0]), HALVES.index(row[1]), -row[2]))
     print("A cell is the % of questions that the view answers.\n")
     print(f"| sessions | half | window | written by | questions | {' | '.join(KEYS)} |")

@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench_depth import read_sessions  # noqa: E402
 from bench_replay import DATA, FAR, Row, Task, make_tariff, read_lines, share  # noqa: E402
+from figures import keep_figures  # noqa: E402
 from remote import Entry, PeerFailed, RemotePeer, Worker  # noqa: E402
 
 from refold.errors import RefoldError  # noqa: E402
@@ -44,12 +45,13 @@ from refold.tokens import counter_for  # noqa: E402
 
 READ = 0.1
 SETS = ("tau_airline", "swe_mini", "agent_long")
-# refold, and the ways that need no library.
-OWN = {
-    "default": "**refold**",
-    "last-n": "newest messages",
-    "mask": "old results masked",
-    "trim": "older words trimmed",
+# refold, and the ways that need no library: title → policy and settings.
+OWN: dict[str, tuple[str, dict[str, str]]] = {
+    "**refold**": ("default", {}),
+    "refold, `depth: generous`": ("default", {"depth": "generous"}),
+    "newest messages": ("last-n", {}),
+    "old results masked": ("mask", {}),
+    "older words trimmed": ("trim", {}),
 }
 LONG_TOKENS_MAX = 600_000
 SAMPLES = ("coding_agent.json", "chat_zh.jsonl", "anthropic_thinking.json", "responses_agent.json")
@@ -64,10 +66,20 @@ PEERS = (
     Entry("openhands", "openhands-sdk", HERE / "openhands_condenser.py", "Condenser", "OpenHands condenser", (3, 12)),
     Entry("litellm", "litellm", HERE / "litellm_compress.py", "Compress", "litellm.compress"),
 )
-HEAD = (
-    "| system | fits % | valid % | newest intact % | bill ÷ raw | whole bill ÷ raw | copied text in view % | "
-    "far values in view % | prefix breaks | summaries | ms per request | sessions that failed |\n" + "|---" * 12 + "|"
-)
+HEAD = [
+    "system",
+    "fits %",
+    "valid %",
+    "newest intact %",
+    "bill ÷ raw",
+    "whole bill ÷ raw",
+    "copied text in view %",
+    "far values in view %",
+    "prefix breaks",
+    "summaries",
+    "ms per request",
+    "sessions that failed",
+]
 
 
 @dataclass
@@ -138,8 +150,7 @@ def read_recorded(name: str, sessions: int) -> Iterator[Session]:
         yield read_session(json.loads(line), "recorded")
 
 
-def replay_one(session: Session, title: str, window: str, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
-    task = Task("", "default", READ, window, {})
+def replay_one(session: Session, title: str, task: Task, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
     return replay_session(
         session,
         title,
@@ -151,16 +162,19 @@ def replay_one(session: Session, title: str, window: str, make_policy: Callable[
     )
 
 
-def run_own(sessions: Sequence[Session], policy: str, title: str, window: str) -> Results:
+def run_own(
+    sessions: Sequence[Session], title: str, window: str, policy: str, settings: dict[str, str] | None = None
+) -> Results:
     results = Results(title)
-    task = Task("", policy, READ, window, {})
+    task = Task("", policy, READ, window, settings or {})
     for session in sessions:
-        results.records[session.id] = replay_one(session, title, window, task.make_policy)
+        results.records[session.id] = replay_one(session, title, task, task.make_policy)
     return results
 
 
 def run_peer(sessions: Sequence[Session], entry: Entry, python: Path, window: str) -> Results:
     results = Results(find_version(entry, python))
+    task = Task("", "default", READ, window, {})
     worker: Worker | None = None
     for session in sessions:
         made: list[RemotePeer] = []
@@ -172,7 +186,7 @@ def run_peer(sessions: Sequence[Session], entry: Entry, python: Path, window: st
                 made.append(RemotePeer(holder, allowance))
                 return made[-1]
 
-            record = replay_one(session, entry.name, window, lambda room, make=make_peer: PeerPolicy(room, make))
+            record = replay_one(session, entry.name, task, lambda room, make=make_peer: PeerPolicy(room, make))
             results.records[session.id] = replace(record, seconds=tuple(made[0].seconds))
         except (PeerFailed, RefoldError, BrokenPipeError) as error:
             results.failures[session.id] = str(error)
@@ -184,14 +198,20 @@ def run_peer(sessions: Sequence[Session], entry: Entry, python: Path, window: st
     return results
 
 
-def show_row(results: Results, raw: Results) -> str:
+def print_row(results: Results, raw: Results) -> list[str]:
+    cells = list_cells(results, raw)
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return cells
+
+
+def list_cells(results: Results, raw: Results) -> list[str]:
     """Return a row; a bill is compared with raw's for the same sessions."""
     records = list(results.records.values())
     row = Row(results.title, {READ: records}, [raw.records[one] for one in results.records])
     requests = [request for record in records for request in record.requests]
     far = row.probed(FAR)
     seconds = [one for record in records for one in record.seconds]
-    cells = [
+    return [
         results.title,
         share(sum(one.is_fit for one in requests), len(requests)),
         share(sum(not one.violations for one in requests), len(requests)),
@@ -205,22 +225,28 @@ def show_row(results: Results, raw: Results) -> str:
         f"{1000 * sum(seconds) / max(1, len(seconds)):.1f}",
         str(len(results.failures)),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
-def bench(name: str, sessions: Sequence[Session], peers: Sequence[tuple[Entry, Path]], window: str = "room") -> None:
-    raw = run_own(sessions, "raw", "raw (everything, whatever the window)", window)
-    print(
-        f"\n**{name}**, {len(sessions)} sessions, {sum(len(one.requests) for one in raw.records.values()):,} requests"
-    )
-    print(f"\n{HEAD}\n{show_row(raw, raw)}", flush=True)
-    for policy, title in OWN.items():
-        print(show_row(run_own(sessions, policy, title, window), raw), flush=True)
+def bench(
+    name: str, sessions: Sequence[Session], peers: Sequence[tuple[Entry, Path]], window: str = "room"
+) -> dict[str, object]:
+    """Print the table of a set, and return it with the row of refold on the first session alone."""
+    raw = run_own(sessions, "raw (everything, whatever the window)", window, "raw")
+    requests = sum(len(one.requests) for one in raw.records.values())
+    print(f"\n**{name}**, {len(sessions)} sessions, {requests:,} requests\n")
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|")
+    rows = [print_row(raw, raw)]
+    first: list[str] = []
+    for title, (policy, settings) in OWN.items():
+        results = run_own(sessions, title, window, policy, settings)
+        rows.append(print_row(results, raw))
+        first = first or list_cells(Results(title, dict(list(results.records.items())[:1])), raw)
     for entry, python in peers:
         results = run_peer(sessions, entry, python, window)
-        print(show_row(results, raw), flush=True)
+        rows.append(print_row(results, raw))
         for session, why in list(results.failures.items())[:1]:
             print(f"{entry.name} failed on {session}: {why}", file=sys.stderr)
+    return {"sessions": len(sessions), "requests": requests, "head": HEAD, "rows": rows, "first": first}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -232,6 +258,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--windows", nargs="*", type=int, default=[], help="only long sessions, in these windows")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--python", action="append", default=[], help="an interpreter for peers that need a newer one")
+    parser.add_argument("--figures", type=Path, help="keep the tables in this file, which docs/make_figures.py reads")
     parser.add_argument("--no-install", action="store_true", help="only peers whose environment is there")
     return parser.parse_args()
 
@@ -241,23 +268,20 @@ def main() -> None:
     chosen = [entry for entry in PEERS if entry.name in arguments.peers]
     found = [(entry, find_python(entry, arguments)) for entry in chosen]
     peers = [(entry, python) for entry, python in found if python is not None]
+    if (arguments.recorded or arguments.windows) and not DATA.is_dir():
+        sys.exit("no recorded sessions at ../shared/data")
     print("## refold and its peers (`benchmarks/peers/run.py`)")
+    made: dict[str, object] = {}
     for window in arguments.windows:
         lines = read_sessions(window, arguments.sessions, LONG_TOKENS_MAX)
-        bench(
-            f"a window of {window:,}",
-            [read_session(json.loads(line), "recorded") for line in lines],
-            peers,
-            str(window),
-        )
-    if arguments.windows:
-        return
-    bench("sample sessions of this repository", list(read_samples()), peers)
-    if arguments.recorded and not DATA.is_dir():
-        print("\nNo recorded sessions at ../shared/data: only the samples were measured.")
-    elif arguments.recorded:
-        for name in arguments.sets:
-            bench(name, list(read_recorded(name, arguments.sessions)), peers)
+        sessions = [read_session(json.loads(line), "recorded") for line in lines]
+        made[f"window {window}"] = bench(f"a window of {window:,}", sessions, peers, str(window))
+    if not arguments.windows:
+        made["samples"] = bench("sample sessions of this repository", list(read_samples()), peers)
+        for name in arguments.sets if arguments.recorded else ():
+            made[name] = bench(name, list(read_recorded(name, arguments.sessions)), peers)
+    if arguments.figures:
+        keep_figures(arguments.figures, made)
 
 
 if __name__ == "__main__":

@@ -119,31 +119,3 @@ def test_the_first_block_of_the_readme_shows_figures_and_no_ellipsis() -> None:
     assert first.tolerance > 0
     assert "..." not in first.text
     assert "refold compress" in first.text
-
-
-def read_rows(text: str, head: str) -> list[list[str]]:
-    """Return the cells of the table below a heading row, each row with the name of its set."""
-    rows: list[list[str]] = []
-    for line in text.partition(head)[2].splitlines()[2:]:
-        if not line.startswith("|"):
-            break
-        cells = [one.strip() for one in line.strip("|").split("|")]
-        rows.append([cells[0] or rows[-1][0], *cells[1:]])
-    return rows
-
-
-def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
-    names = {"airline agent": "`tau_airline`", "coding agent": "`swe_mini`", "long coding": "`agent_long`"}
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    ours = read_rows(page, "| sessions | half | fits % | bill | whole bill |")
-    others = read_rows(page, "| sessions | what | fits % | bill | whole bill |")
-    measured = {(one[0], one[1]): one[2:] for one in others}
-    measured |= {(f"{one[0]} ({one[1][6:-1]})", "**refold**"): one[2:] for one in ours if one[1].startswith("held")}
-    rows = read_rows((ROOT / "README.md").read_text(encoding="utf-8"), "| sessions | what | fits | bill | whole bill |")
-    assert len(rows) == 9
-    for name, what, *shown in rows:
-        kind, count = name.split(" (")
-        figures = [float(one.split(" (")[0]) for one in measured[f"{names[kind]} ({count}", what][:5]]
-        assert [float(one.removesuffix("%")) for one in shown] == pytest.approx(
-            [round(one, 2 if at in (1, 2) else 0) for at, one in enumerate(figures)]
-        ), (name, what)
