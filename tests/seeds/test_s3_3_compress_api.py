@@ -92,6 +92,8 @@ def lookup_here(resolve):
     ("body", "script", "status", "words"),
     [
         ({**BODY, "provider": "azure"}, "", 400, "没有名为 'azure' 的提供方；已配置的有 openai, anthropic"),
+        ({"provider": "openai"}, "", 400, "缺少字段或字段为空：messages, config"),
+        ({**BODY, "messages": []}, "", 400, "缺少字段或字段为空：messages"),
         ({**BODY, "config": {}}, "", 400, "缺少 config.model，也没有为摘要配置模型"),
         (BODY, say("  "), 502, "返回了空的回答"),
         (BODY, fail(401, "no"), 502, "检查密钥"),

@@ -168,7 +168,9 @@ def read_model(body: bytes, kind: type[Model]) -> Model:
     except Unreadable:
         raise FormatError("the request is not JSON") from None
     except ValidationError as error:
-        raise FormatError(_list_faults(error)) from None
+        absent = [".".join(map(str, one["loc"])) for one in error.errors() if one["type"] in ("missing", "too_short")]
+        wrong = FormatError("missing or empty: {fields}", fields=", ".join(absent))
+        raise (wrong if absent else FormatError(_list_faults(error))) from None
 
 
 def _list_faults(error: ValidationError | RequestValidationError) -> str:
