@@ -18,7 +18,6 @@ _COLUMNS = (
     "tokens before,after,freed,rejected,folded away,sent,bill,saved,client,first words,model,reason,"
     "tokens freed,times,decision,stage,session,changed"
 )
-_CHECKS = "python,sqlite,tokens,extras,settings,keys,model,summaries,record,disk"
 _KINDS = "notes by a model,preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
 _OWN_ERRORS = [
@@ -41,7 +40,7 @@ _EXAMPLES = (
 
 def list_words_in_use() -> set[str]:
     """Return every key that the Chinese words must have."""
-    listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _CHECKS, _KINDS, _FIXED)).split(",")
+    listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _KINDS, _FIXED)).split(",")
     words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
     for path in [*SOURCE.rglob("*.py")]:
         is_ours = "cli" in path.parts or path.name == "mcp.py"
@@ -63,6 +62,8 @@ def _read_call(node: ast.Call, *, is_ours: bool, is_shown: bool) -> Iterator[str
     elif is_ours and name in _PRINTS and node.args:
         given = [node.args[0].body, node.args[0].orelse] if isinstance(node.args[0], ast.IfExp) else node.args[:1]
         yield from (one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    elif is_ours and name == "Check":
+        yield from (one.value for one in node.args[:1] if isinstance(one, ast.Constant))
     elif is_ours and name == "count_things":
         yield from (f"# {text}" for text in texts[-1:])
     elif is_ours and name == "make_table":
