@@ -141,11 +141,11 @@ def _make_task(draft: StateDraft, text: str, words: list[Utterance]) -> TaskText
 def _person_text(message: Message, events: Sequence[ReadEvent]) -> str:
     """Return a person's message whole, without the notes of a harness at its edges."""
     texts = []
+    by_part: dict[int, list[HarnessNote]] = {}
+    for note in (event for event in events if isinstance(event, HarnessNote)):
+        by_part.setdefault(note.part, []).append(note)
     for number, part in enumerate(message.parts):
-        if part.kind != "text":
-            continue
-        start, stop = 0, len(part.text)
-        notes = [event for event in events if isinstance(event, HarnessNote) and event.part == number]
+        start, stop, notes = 0, len(part.text) if part.kind == "text" else 0, by_part.get(number, [])
         for note in sorted(notes, key=lambda note: note.start):
             if not part.text[start : note.start].strip():
                 start = max(start, note.stop)
