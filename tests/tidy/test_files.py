@@ -139,6 +139,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("manager", "what a fold cost in cache and saved", 26),
     ("server", "titles of Codex are listed below their conversation", 40),
     ("stages", "instructions and environment of a session stay", 22),
+    ("web", "automatic compression is switched on the page", 26),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
 )

@@ -145,3 +145,16 @@ def test_what_another_process_compresses_is_told_too(browser: Browser, url: str,
         chip.wait_for()
         manager.ledger.release_lease("elsewhere", "a command")
         chip.wait_for(state="hidden")
+
+
+def test_automatic_compression_is_switched_off_and_on(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(f"{url}agent")
+    page.locator(".gauge-share").wait_for()
+    page.get_by_role("button", name="Switch automatic compression off").click()
+    page.get_by_role("button", name="Switch automatic compression on").wait_for()
+    with open_manager(workspace) as manager:
+        assert manager.status("agent").stopped
+    page.get_by_role("button", name="Switch automatic compression on").click()
+    page.get_by_role("button", name="Switch automatic compression off").wait_for()
+    with open_manager(workspace) as manager:
+        assert not manager.status("agent").stopped

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from refold.conversation import because
 from refold.conversation.message import Message, join_words
 from refold.conversation.turn import find_task
 from refold.conversation.view import Item
@@ -28,7 +29,7 @@ from refold.server.api.interface import Access
 from refold.server.settings import find_missing_switch
 from refold.tokens import model_info
 from refold.web.data import find_speaker
-from refold.web.shell import button, heading, notify, set_prop, sheet, text
+from refold.web.shell import button, heading, notify, set_prop, set_text, sheet, text
 from refold.web.visit import clean, find_visit, say, say_reason
 
 WORDS_CHARS = 110
@@ -152,6 +153,11 @@ def refold(access: Access, name: str, edit_id: str) -> Switched:
     return access.manager.redo(access.need(name).id, edit_id or None)
 
 
+def switch_auto(access: Access, name: str, *, on: bool) -> None:
+    """Switch automatic compression of a session on or off."""
+    access.manager.switch(access.need(name).id, on=on)
+
+
 def pin(access: Access, name: str, handle: str, *, is_on: bool) -> bool:
     """Pin a message, so that no compression touches it, or unpin it; return whether it came back into view."""
     session_id, manager = access.need(name).id, access.manager
@@ -263,8 +269,9 @@ class Indicator:
     It is drawn once and updated whenever the session changes. ``details`` are shown beside the conversation.
     """
 
-    def __init__(self, on_compress: Callable[[], Any]) -> None:
+    def __init__(self, on_compress: Callable[[], Any], on_switch: Callable[[], Any]) -> None:
         self.context: Context | None = None
+        self._on_switch = on_switch
         with ui.element("section").classes("context") as self.box:
             self.box._props["aria-label"] = say("session.context")
             with ui.element("div").classes("context-words") as self.words:
@@ -278,8 +285,15 @@ class Indicator:
         self.show_busy(False)
 
     def draw_details(self) -> None:
-        """Draw the place of the details, here."""
+        """Draw the place of the details, here, with the switch of automatic compression."""
         self.details = ui.element("div").classes("context-body")
+        with button("", self._on_switch, kind="small"):
+            self.switch = text("span", say("session.auto_off"))
+
+    @property
+    def is_off(self) -> bool:
+        """Whether automatic compression is off."""
+        return self.context is not None and self.context.status.stopped.holds(because.AUTO_OFF)
 
     def _flip(self) -> None:
         """Show or hide the details on a narrow screen."""
@@ -303,6 +317,7 @@ class Indicator:
         if context == self.context:
             return
         self.context = context
+        set_text(self.switch, say("session.auto_on" if self.is_off else "session.auto_off"))
         self._draw(None)
         self.details.clear()
         with self.details:

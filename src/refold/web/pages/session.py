@@ -18,7 +18,7 @@ from refold.manager.session_state import HELD
 from refold.manager.undo import Switched
 from refold.server.api.interface import Access, NotFound
 from refold.web.chat import ChatBox
-from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, unfold
+from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, switch_auto, unfold
 from refold.web.conversation import ConversationView, Moment, Timeline, has_moments, read_moments, read_switches, rewind
 from refold.web.data import Found, Seen, find_matches, find_source, is_compressed_now, name_session, read_seen
 from refold.web.room import find_rooms
@@ -89,7 +89,7 @@ class SessionTab:
             heading(title).classes("cut session-title")._props["title"] = title
             self._draw_looks()
         self.tools = SessionTools(self)
-        self.indicator = Indicator(lambda: self.sheet.open())
+        self.indicator = Indicator(lambda: self.sheet.open(), self.switch_auto)
         with ui.element("div").classes("session-body"):
             with ui.element("div").classes("session-talk"):
                 self._draw_talk(name, seen, at, marked)
@@ -261,6 +261,13 @@ class SessionTab:
             await self.undo(which)
         elif what == "refold":
             await self.redo(which)
+        await self.refresh()
+
+    async def switch_auto(self) -> None:
+        """Switch automatic compression off, or on if it is off."""
+        is_off = self.indicator.is_off
+        await self.source.run(switch_auto, self.name, on=is_off)
+        notify(say("session.did_auto_on" if is_off else "session.did_auto_off"))
         await self.refresh()
 
     async def undo(self, which: str = "") -> None:
