@@ -16,7 +16,7 @@ questions. *Coding* are the English sessions in which commands are run or files 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
 changed by looking at the *tune* half only; *held* shows whether the change is general. The other sets are over other
-sessions and were written after the rules; docs/benchmarks.md says what has been looked at since. *With a
+sessions and were written after the rules; docs/notebook.md says what has been looked at since. *With a
 model* means a scripted, mediocre one that repeats the first sentence of each message.
 
     python benchmarks/bench_story.py                             all sets, all windows

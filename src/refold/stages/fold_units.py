@@ -4,7 +4,7 @@ A fold takes the oldest units, up to what the counts or the target say, never wh
 sealed messages, the newest user message and the newest step stay; so do the first user message where it is short,
 messages without an answer, and earlier records that have not outgrown their share. Of the rest the newest units stay.
 Keeping what an agent may use next (the newest read of an edited file, a failing command, the plan) before other units
-was measured and did not beat recency: see docs/benchmarks.md.
+was measured and did not beat recency: see docs/notebook.md.
 
 Every token of a record is read again with every request, and content that it leaves out may be needed. So records get
 shares of the room, more in a small room and never all of it. The shares were chosen on recorded sessions.
