@@ -66,7 +66,7 @@ def loop(first: str, other: str) -> Callable[[Path, str, int], list[str]]:
 CLIENTS = [
     Client(
         "claude",
-        "@anthropic-ai/claude-code@2.1.326",
+        "@anthropic-ai/claude-code@2.1.327",
         "claude-sonnet-4-5",
         lambda program, model, _: [str(program), "-p", TASK, "--model", model, "--allowedTools", "Bash"],
         is_npm=True,
