@@ -364,7 +364,7 @@ def make_agent_step(agent: int, number: int) -> list[dict[str, Any]]:
     }
     lines = [
         f"{line:4d}  def {words[(line + number) % 8]}_{line * 31 % 97}(value: int): return value + {line * number}"
-        for line in range(25)
+        for line in range(27)
     ]
     said = f"I read {path}, because the {words[(number * 3) % 8]} fails at step {number} with code {number * 37 % 251}."
     return [

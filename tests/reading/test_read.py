@@ -4,8 +4,9 @@ import json
 
 from refold.conversation.message import read_as_result
 from refold.formats import OpenAIChat
+from refold.reading.advance import read_ahead
 from refold.reading.events import Action, CallOutcome, HarnessNote, Statement, Utterance
-from refold.reading.read import read, read_ahead, read_all
+from refold.reading.read import read, read_all
 
 CHAT = OpenAIChat()
 

@@ -12,7 +12,7 @@ from refold.reading.events import Action, FileChange, Value, ValueSource
 from refold.reading.read import read_all
 from refold.reading.rules import read_table
 from refold.reading.values import VALUES_MAX, classify_word, read_values
-from refold.reading.weights import gather, rank
+from refold.reading.weights import Evidence
 
 
 def owned(text: str, source: ValueSource = "person") -> dict[str, str]:
@@ -117,6 +117,7 @@ def test_what_was_asked_for_and_written_comes_before_a_crowd() -> None:
         (Value(text="src/app.py", sort="file", source="call", owner="path"), FileChange(path="src/app.py")),
         tuple(crowd),
     ]
-    ranked = [one.value.text for _, one in rank(gather(events), len(events))]
+    texts = {one.text for own in events for one in own if isinstance(one, Value)}
+    ranked = [one.text for _, one in Evidence(events).rank(texts)]
     assert set(ranked[:2]) == {"3RK2T9", "src/app.py"}
-    assert ranked == [one.value.text for _, one in rank(gather(events), len(events))]
+    assert ranked == [one.text for _, one in Evidence(events).rank(texts)]

@@ -7,7 +7,6 @@ a message asks for them again instead of passing them on. ``read_all`` follows a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -130,11 +129,6 @@ class _Topic:
         if names:
             self.name, self.age = max(names, key=lambda event: event.start).text, 0
         return resolved
-
-
-def read_ahead(messages: Iterable[Message], is_result: Callable[[Message], bool] = is_observation) -> None:
-    """Read messages when they arrive, so that a later fold finds their events in the memo."""
-    deque(read_all(messages, is_result), maxlen=0)
 
 
 def _read_parts(

@@ -36,19 +36,6 @@ class SeenValue:
     crowd: int = 1_000_000
     is_changed: bool = False
 
-    @property
-    def is_spoken(self) -> bool:
-        """True if a person or the assistant used it, not only a tool."""
-        return bool(self.by_person or self.by_call or self.by_assistant)
-
-
-def gather(messages: Iterable[Sequence[ReadEvent]]) -> dict[str, SeenValue]:
-    """Return the evidence of every value in the events of messages, oldest first."""
-    seen: dict[str, SeenValue] = {}
-    for at, events in enumerate(messages):
-        note_message(seen, at, events)
-    return seen
-
 
 def note_message(seen: dict[str, SeenValue], at: int, events: Sequence[ReadEvent]) -> None:
     """Add what one message shows of its values."""
@@ -129,7 +116,23 @@ def weigh(features: Mapping[str, float]) -> float:
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
 
 
-def rank(seen: Mapping[str, SeenValue], size: int) -> list[tuple[float, SeenValue]]:
-    """Return values with their likelihood of being used again, likeliest first; the order is always the same."""
-    weighed = ((weigh(describe(one, size)), text) for text, one in seen.items())
-    return [(round(weight, 6), seen[text]) for weight, text in sorted(weighed, key=lambda pair: (-pair[0], pair[1]))]
+class Evidence:
+    """The values of a conversation: what it shows of each, and how likely it is used again, computed once."""
+
+    def __init__(self, messages: Sequence[Sequence[ReadEvent]]) -> None:
+        self._seen: dict[str, SeenValue] = {}
+        for at, events in enumerate(messages):
+            note_message(self._seen, at, events)
+        self._size = len(messages)
+        self._likely: dict[str, float] = {}
+
+    def rank(self, texts: Iterable[str]) -> list[tuple[float, Value]]:
+        """Return values with their likelihood of being used again, likeliest first; the order is always the same."""
+        found = [(-self._weigh(text), text) for text in texts]
+        return [(round(-weight, 6), self._seen[text].value) for weight, text in sorted(found)]
+
+    def _weigh(self, text: str) -> float:
+        known = self._likely.get(text)
+        if known is None:
+            known = self._likely[text] = weigh(describe(self._seen[text], self._size))
+        return known

@@ -16,6 +16,7 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Artifact, Fact, FoldRecord
 from refold.reading.events import CallOutcome, Utterance
 from refold.reading.state import State
+from refold.reading.weights import Evidence
 from refold.stages.record.frame import (
     INDEX_TITLES,
     Layout,
@@ -134,18 +135,18 @@ class WrittenRecord:
 class ReadSpan:
     """A span as it was read: its messages with their events, and the state of the whole conversation.
 
-    ``whole`` is the conversation around it. ``seen`` is what stays in view and ``seen_positions`` where: neither is
-    written again. ``secrets`` never are.
+    ``evidence`` is what the conversation shows of its values. ``seen`` is what stays in view and ``seen_positions``
+    where: neither is written again. ``secrets`` never are.
     """
 
     read: Sequence[ReadMessage]
     state: State
+    evidence: Evidence
     language: Language = "en"
     seen: str = ""
     seen_positions: frozenset[int] = frozenset()
     secrets: frozenset[str] = frozenset()
     facts: tuple[Fact, ...] = ()
-    whole: Sequence[ReadMessage] = ()
 
     @property
     def messages(self) -> list[Message]:
@@ -160,7 +161,7 @@ class ReadSpan:
 
 def write_record(span: ReadSpan, options: RecordOptions, count: Count, words: str | None = None) -> WrittenRecord:
     """Write the record of a span; ``words`` are a model's, in the place of state and story."""
-    artifacts = find_artifacts(span.whole or span.read, span.read, span.secrets)
+    artifacts = find_artifacts(span.evidence, span.read, span.secrets)
     options.check()
     task = span.state.task
     sought = choose_sought([task.quote.text, *(one.text for one in task.later)]) if task else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from refold.conversation.author import read_said
 from refold.conversation.message import Message, Role, is_notice, is_user_turn, message_handle, read_as_result
@@ -18,6 +19,7 @@ from refold.reading.advance import advance, advance_known
 from refold.reading.facts import find_facts, merge_facts
 from refold.reading.read import read_all
 from refold.reading.state import State
+from refold.reading.weights import Evidence
 from refold.stages.record.record import ReadSpan, RecordOptions, WrittenRecord, write_record
 from refold.stages.record.story import ReadMessage
 from refold.stages.stage import Goal, covered_messages, earlier_folds, items_of, name_place
@@ -103,17 +105,18 @@ class Source:
 
     def write(self, view: View, options: RecordOptions, goal: Goal, words: str | None = None) -> WrittenRecord:
         """Return the record, written from what is true now in the whole conversation; ``words`` are a model's."""
-        conversation = read_conversation(view.messages, find_results(view, view.messages))
+        conversation = _READ.get(view) or read_conversation(view.messages, find_results(view, view.messages))
+        _READ[view] = conversation
         wanted = {message.id for message in self.messages}
         shown = {message.id for item in self.kept if not item.is_fold for message in item.messages}
         span = ReadSpan(
             read=[one for one in conversation.messages if one.message.id in wanted],
             state=conversation.state,
+            evidence=conversation.evidence,
             language=goal.language,
             seen=self.seen,
             seen_positions=frozenset(one.at for one in conversation.messages if one.message.id in shown),
             secrets=goal.secrets,
-            whole=conversation.messages,
         )
         fresh = {message.id for message in self.fresh}
         span = _with_facts(span, self.previous, [one for one in span.read if one.message.id in fresh])
@@ -143,7 +146,7 @@ def write_messages(
 ) -> WrittenRecord:
     """Return the record of messages that are part of no view."""
     conversation = read_conversation(messages, frozenset())
-    span = ReadSpan(read=conversation.messages, state=conversation.state, language=language)
+    span = ReadSpan(conversation.messages, conversation.state, conversation.evidence, language)
     return write_record(_with_facts(span, (), span.read), options, count)
 
 
@@ -154,10 +157,14 @@ def _with_facts(span: ReadSpan, previous: Sequence[FoldRecord], fresh: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class ReadConversation:
-    """All messages of a view with their events, and the state after the last one."""
+    """All messages of a view with their events, the state after the last one, and the evidence of values."""
 
     messages: tuple[ReadMessage, ...]
     state: State
+    evidence: Evidence
+
+
+_READ: WeakKeyDictionary[View, ReadConversation] = WeakKeyDictionary()  # A fold writes several records of a view.
 
 
 def read_conversation(messages: Sequence[Message], results: frozenset[str]) -> ReadConversation:
@@ -169,7 +176,7 @@ def read_conversation(messages: Sequence[Message], results: frozenset[str]) -> R
         rest = iter(events)
         state = advance(State(), messages, lambda _message, _waiting: next(rest))
     found = (ReadMessage(at, message, own) for at, (message, own) in enumerate(zip(messages, events, strict=True)))
-    return ReadConversation(tuple(found), state)
+    return ReadConversation(tuple(found), state, Evidence(events))
 
 
 def find_results(view: View, messages: Sequence[Message]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Artifact
 from refold.patterns import lazy_regex
 from refold.reading.events import Value
-from refold.reading.weights import gather, rank
+from refold.reading.weights import Evidence
 from refold.stages.record.frame import neutralise, shorten_handle
 from refold.stages.record.lines import Count
 from refold.stages.record.story import ReadMessage
@@ -50,11 +50,8 @@ SORT_NAMES: dict[str, tuple[str, str]] = {
 _MORE: dict[Language, str] = {"en": "and {count} more", "zh": "等另外 {count} 个"}
 
 
-def find_artifacts(
-    conversation: Sequence[ReadMessage], span: Sequence[ReadMessage], secrets: frozenset[str]
-) -> list[Artifact]:
+def find_artifacts(evidence: Evidence, span: Sequence[ReadMessage], secrets: frozenset[str]) -> list[Artifact]:
     """Return the values of a span with their owners, likeliest to be used first; secrets are left out."""
-    seen = gather([one.events for one in conversation])
     handles: dict[str, str] = {}
     for one in span:
         for event in one.events:
@@ -62,9 +59,9 @@ def find_artifacts(
                 handles[event.text] = message_handle(one.message, event.part)
     whole = "\n".join(secrets)
     return [
-        Artifact(met.value.sort, text, handles[text], met.value.owner, weight)
-        for weight, met in rank({text: seen[text] for text in handles}, len(conversation))
-        if len(text := met.value.text) <= VALUE_CHARS_MAX
+        Artifact(value.sort, text, handles[text], value.owner, weight)
+        for weight, value in evidence.rank(handles)
+        if len(text := value.text) <= VALUE_CHARS_MAX
         and not (secrets and (text in whole or any(secret in text for secret in secrets)))
     ][:ARTIFACTS_MAX]
 
