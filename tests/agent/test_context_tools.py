@@ -32,7 +32,7 @@ def test_status_has_the_exact_figures(tmp_path: Path) -> None:
     assert f"Context: {now.tokens:,} of {now.hard:,} tokens" in text
     assert "In view: 60 of 60 messages, 30 turns" in text
     assert f"Compresses at {now.soft:,} tokens; {now.soft - now.tokens:,} tokens to go." in text
-    assert "Configuration: maxTurns —, keepRecent —" in text
+    assert "\nConfiguration: autoCompress true.\n" in text
     assert "Statistics: 60 messages, 0 compressed, 0 tokens folded away." in text
 
 

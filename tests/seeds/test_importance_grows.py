@@ -228,6 +228,15 @@ async def test_s1_8_a_summary_by_a_model_keeps_to_its_characters_as_a_whole(tmp_
     assert words[:10] in summary.content
 
 
+@pytest.mark.parametrize(("language", "head"), [("en", "[turn 1]"), ("zh", "[第 1 轮]")])
+def test_s1_5_a_summary_of_a_single_turn_names_one_turn(tmp_path: Path, language: str, head: str) -> None:
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in work(turns=1, steps=12, language=language):
+            manager.prepare_context_sync("s1", history)
+        assert manager.summaries("s1")[0].turn_range == (1, 1)
+        assert ContextTools(manager, "s1").context_summary().startswith(f"{head}\n")
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_s1_5_and_s1_6_summaries_are_a_history_that_says_which_is_in_force(tmp_path: Path, language: str) -> None:
     with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:

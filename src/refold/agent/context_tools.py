@@ -68,12 +68,10 @@ class ContextTools:
 
     def context_status(self) -> str:
         """Show how full your context is: tokens, window, turns, compressions, and when it compresses next."""
-        texts = self.texts
         try:
-            now = self.manager.status(self.session_id)
+            return self.texts.status(self.manager.status(self.session_id), _read_settings(self.manager))
         except LedgerError:
-            return texts("nothing_yet")
-        return texts.status(now, _read_settings(self.manager))
+            return self.texts("nothing_yet")
 
     async def context_compress(self, instructions: str = "") -> str:
         """Compress your context now. Nothing is lost: older content stays reachable by recall and expand.
@@ -255,7 +253,8 @@ class Texts:
         return "\n".join(lines)
 
     def _list(self, settings: Mapping[str, object]) -> str:
-        shown = {name: self(_show(one)) if isinstance(one, bool) else _show(one) for name, one in settings.items()}
+        given = {name: value for name, value in settings.items() if value is not None}
+        shown = {name: self(_show(one)) if isinstance(one, bool) else _show(one) for name, one in given.items()}
         return ("，" if self.language == "zh" else ", ").join(f"{self(name)} {one}" for name, one in shown.items())
 
     def settings(self, values: Mapping[str, object]) -> str:
@@ -271,7 +270,7 @@ class Texts:
         for one in found:
             first, last = one.turn_range
             body = one.content if len(one.content) <= _SUMMARY_CHARS else f"{one.content[:_SUMMARY_CHARS]}…"
-            key = "turns" if one.is_in_force else "turns_replaced"
+            key = ("turn" if first == last else "turns") + ("" if one.is_in_force else "_replaced")
             pieces.append(f"{self(key, first=first, last=last)}\n{body}")
         return "\n\n".join(pieces)
 
