@@ -93,6 +93,9 @@ MADE = {
     "refold.reading.rules.lazy_form": (),  # Their patterns stand in modules, where the walk finds them.
     "refold.reading.rules.lazy_rule": (),
     "refold.reading.rules._read_rule": (),  # Each is measured in tests/reading/test_rules.py.
+    "refold.memory.read_entry": (
+        r"## [^\n]+\n\n\*\*Time\*\*: (\S+)\n\*\*Archived\*\*: (\d{1,9})\n\n### Summary\n(.*?)(?:\n### Facts\s*(.*))?",
+    ),
     "refold.recall.facts._is_renounced": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
     "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),
     "refold.stages.record.steer._occurs": (

@@ -180,7 +180,7 @@ def refuse_conflicts(layer: Layer) -> None:
             first, other = given[0]
             if _plain(value) != _plain(other):
                 raise ConfigError(
-                    "{first} = {other!r} ({where}) and {name} = {value!r} ({here}) both say {idea}; keep one of them",
+                    "{first} = {other!r} ({where}) and {name} = {value!r} ({here}) both set {idea}; keep one",
                     first=first,
                     other=other,
                     where=layer.source(first),

@@ -91,7 +91,7 @@ class CompressionConfig(DocumentNames):
         None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
     )
     reserve: Count | None = Field(
-        None, description="tokens of the window left free for the answer; unset: an eighth, less if max_tokens is"
+        None, description="tokens of the window left free for the answer; unset: one eighth, or max_tokens if smaller"
     )
     tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 or estimate")
 

@@ -160,7 +160,7 @@ def share_room(
     elif not recent:
         fair = max(fair, int(wanted * TIGHT_SHARE))
     elif works_alone(view):
-        # Its record is the only thread: a large newest step, which soon passes, must not squeeze it.
+        # An agent working alone depends on its record: a large newest step must not shrink it.
         fair = max(fair, wanted)
     # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
     least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
