@@ -66,6 +66,28 @@ def test_s0_6_and_s1_3_a_budget_that_is_changed_stays_like_the_one_it_replaces(
             assert changed in read_view(manager.prepare_context_sync("s1", said[: at + 1]).messages)
 
 
+@pytest.mark.parametrize("preset", ["archive", "importance"])
+@pytest.mark.parametrize(
+    ("language", "orders"),
+    [
+        ("zh", ("记住：3楼的会议室每次都要提前预约。", "记住：5楼的会议室每次都要提前预约。")),
+        (
+            "en",
+            ("Remember: rooms on floor 3 must be booked early.", "Remember: rooms on floor 5 must be booked early."),
+        ),
+    ],
+)
+def test_s0_6_and_s1_3_an_order_of_the_same_form_about_another_thing_stays_beside_the_first(
+    tmp_path: Path, preset: str, language: str, orders: tuple[str, str]
+) -> None:
+    said = errands(language)
+    said[20]["content"], said[36]["content"] = orders
+    with ContextCompressionManager(CompressionConfig.preset(preset), tmp_path) as manager:
+        for at in range(36, len(said), 2):
+            text = read_view(manager.prepare_context_sync("s1", said[: at + 1]).messages)
+            assert [order for order in orders if order not in text] == []
+
+
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_s0_4_the_compressor_s_own_summary_comes_back_and_may_be_repeated(language: str) -> None:
     compressor = ContextCompressor(Repeats(TOLD[language]))

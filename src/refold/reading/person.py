@@ -31,6 +31,7 @@ _SHORT_ORDER_PAIRS = 7
 # A correction shares this much with what it corrects.
 _CORRECTS = 0.5
 _FORBIDS = lazy_form("forbids")
+_PREDICATE = lazy_form("predicate")
 _POINTS = lazy_form("points")
 
 
@@ -170,16 +171,20 @@ def _note_rule(draft: StateDraft, quote: Quote) -> None:
 
 def _is_same_rule(one: str, other: str) -> bool:
     """Return whether two rules are on one matter. Short orders replace each other sooner, prohibitions add up."""
+    if _number_topic(one) != _number_topic(other):
+        return False
     share = share_matter(one, other)
     # Chinese words are counted as pairs of characters.
     most = _SHORT_ORDER_PAIRS if is_chinese(one) else _SHORT_ORDER_WORDS
     is_short = min(len(matter_words(one)), len(matter_words(other))) <= most
-    is_short_order = is_short and not _forbids(one) and not _forbids(other)
+    is_short_order = is_short and not any(is_negative(text) or _FORBIDS.search(text) for text in (one, other))
     return share >= (_SAME_ORDER if is_short_order else _SAME_RULE)
 
 
-def _forbids(text: str) -> bool:
-    return is_negative(text) or _FORBIDS.search(text) is not None
+def _number_topic(text: str) -> str:
+    """Return the digits in what an order is about: the rooms of floor 3 are not those of floor 5."""
+    found = _PREDICATE.search(text)
+    return "".join(filter(str.isdigit, text[: found.start()])) if found else ""
 
 
 def _strike_corrected(draft: StateDraft, quote: Quote) -> None:

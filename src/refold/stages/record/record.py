@@ -332,8 +332,8 @@ class _RecordWriter:
             if len(kept) >= most or (id(line) not in standing and line.worth < worth_min):
                 break
             cost = self.count(f"{line.written}\n")
-            if cost <= room and (shape := shape_line(line.text)) not in shapes:
-                shapes.add(shape)
+            if cost <= room and (id(line) in rules or shape_line(line.text) not in shapes):
+                shapes.add(shape_line(line.text))
                 kept.append((line.at, line.start, end_line(line.written)))
                 room -= cost
         if not kept and best and room > 0:
