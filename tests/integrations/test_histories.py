@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 import refold
@@ -18,6 +17,7 @@ from tests.integrations.histories import ANSWERS, CASES, RESERVE, WINDOW, Face, 
 
 @contextmanager
 def open_wrap(workspace: Path, answer: Any) -> Iterator[Face]:
+    openai = pytest.importorskip("openai")
     with ScriptedProvider(answer, window=WINDOW) as provider:
         plain = openai.OpenAI(base_url=provider.openai_url, api_key="any", max_retries=0)
         client = refold.wrap(plain, workspace=workspace, window=WINDOW, reserve=RESERVE)
