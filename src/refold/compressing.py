@@ -209,7 +209,7 @@ def _trace(shown: View, opened: OpenedHistory, intake: Intake) -> list[MessageSo
     raws = intake.raws
     if raws is not None and opened.origins:
         raws = [raws[at] for at in opened.origins]
-    return trace_items(shown.items, [one.id for one in opened.messages], raws, origins=opened.origins or None)
+    return trace_items(shown.items, [message.id for message in opened.messages], raws, origins=opened.origins or None)
 
 
 def _find_pinned(pinned: object, messages: Sequence[Message], opened: OpenedHistory) -> frozenset[str]:

@@ -338,7 +338,7 @@ class CompressionFolder:
 
     def write_summaries(self, session_id: str, summaries: Iterable[ContextSummary]) -> None:
         """Replace the summaries of a session."""
-        self._together.write((session_id, [{**one.to_dict(), "sessionId": session_id} for one in summaries]))
+        self._together.write((session_id, [{**summary.to_dict(), "sessionId": session_id} for summary in summaries]))
 
     def _write_sessions(self, sessions: Sequence[tuple[str, list[dict[str, Any]]]]) -> None:
         newest = dict(sessions)

@@ -108,10 +108,10 @@ def trace_items(
     for at, item in enumerate(items):
         covered = item.edits[0].covers if item.is_fold else (item.message.id,)
         positions = sorted(place[message_id] for message_id in covered if message_id in place)
-        messages = () if given is None else tuple(given[one] for one in positions)
-        is_restored = origins is not None and any(origins[one] < 0 for one in positions)
+        messages = () if given is None else tuple(given[position] for position in positions)
+        is_restored = origins is not None and any(origins[position] < 0 for position in positions)
         if origins is not None:
-            positions = sorted({max(origins[one], ~origins[one]) for one in positions})
+            positions = sorted({max(origins[position], ~origins[position]) for position in positions})
         kind = _name_kind(item, is_own is None or is_own[at], is_restored)
         sources.append(MessageSource(tuple(positions), kind, messages))
     return sources

@@ -195,7 +195,7 @@ def _is_better(tried: Figures, best: Figures, now: Figures) -> bool:
 
 def _try_settings(sessions: Sequence[Session], config: CompressionConfig) -> Tally:
     models = {session.id: model_info(config.model or session.model or None) for session in sessions}
-    records = [replay_with(one, "tried", config, models[one.id], with_recall=False) for one in sessions]
+    records = [replay_with(session, "tried", config, models[session.id], with_recall=False) for session in sessions]
     return tally_preset("tried", records, lambda record: Tariff.of_model(models[record.session]))
 
 

@@ -206,7 +206,7 @@ class Agent:
         return results
 
     def _is_stuck(self, results: Sequence[ToolResult], run: Run) -> bool:
-        made = [(one.call.name, one.call.arguments, one.text) for one in results]
+        made = [(result.call.name, result.call.arguments, result.text) for result in results]
         run.same = run.same + 1 if made == run.last else 1
         run.last = made
         return run.same >= self.limits.repeats_max

@@ -113,7 +113,7 @@ class Ahead:
     @property
     def tokens_at(self) -> int | None:
         """The number of tokens at which a compression begins."""
-        return next((one.at for one in self.limits if one.measure == "tokens"), None)
+        return next((limit.at for limit in self.limits if limit.measure == "tokens"), None)
 
     def tell(self, language: Language = "en") -> str:
         """Return the sentence, such as ``compresses at 100 messages or 4,000 tokens; 40 messages to go``."""

@@ -261,7 +261,7 @@ def _trust_clients(folder: Path) -> bool:
     for name in CLIENTS:
         start = Start((name,), environ, folder.absolute())
         with contextlib.suppress(ConfigError):  # It is not installed, or 'refold wrap' says what is wrong.
-            for url in {url for one in list_choices(start) for url in find_choice_of_folder(one).values()}:
+            for url in {url for choice in list_choices(start) for url in find_choice_of_folder(choice).values()}:
                 typer.echo(f"{name}: {clean_line(show_url(url) if url else tr('its default address'))}")
                 find_user_folder(start.folder).trust(name_choice(start, url), TRUSTED)
                 is_any = True

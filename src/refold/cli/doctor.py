@@ -143,7 +143,7 @@ def _check_tokens() -> Check:
 def _check_extras() -> Check:
     from importlib import metadata
 
-    there = {(one.name or "").replace("_", "-").casefold() for one in metadata.distributions()}
+    there = {(distribution.name or "").replace("_", "-").casefold() for distribution in metadata.distributions()}
     needed = read_extras()
     missing = [extra for extra in EXTRAS if not needed.get(extra, set()) <= there | {"refold"}]
     if not missing:

@@ -96,9 +96,9 @@ def _list_clients(found: Look) -> Table:
 
 def _list_windows(found: Look) -> Table:
     table = make_table("with refold", "bill", "saved", "folds", numbers=("bill", "saved", "folds"))
-    for one in found.windows:
-        saved = f"{1 - one.dollars / found.dollars:.0%}" if found.dollars else "-"
-        table.add_row(f"{one.window // 1000}k", f"${one.dollars:,.2f}", saved, f"{one.folds:,}")
+    for window in found.windows:
+        saved = f"{1 - window.dollars / found.dollars:.0%}" if found.dollars else "-"
+        table.add_row(f"{window.window // 1000}k", f"${window.dollars:,.2f}", saved, f"{window.folds:,}")
     return table
 
 

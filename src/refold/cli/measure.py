@@ -314,7 +314,7 @@ def _run_replay(
     for path in paths:
         refuse_same_file(path, report, "--report")
     read = tuple(read_files(paths))
-    sessions = tuple(add_probes(one) for one in unique_ids([one for file in read for one in file.sessions]))
+    sessions = tuple(add_probes(one) for one in unique_ids([session for file in read for session in file.sessions]))
     if not sessions:
         _note_broken_lines(read)
         count = count_things(len(read), "file")

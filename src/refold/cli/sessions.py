@@ -256,7 +256,7 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
         found = manager.statistics(session)
         rows = manager.ledger.list_sessions(limit=SESSIONS_MAX)
         parts = [manager.figures(name) for name in ([session] if session else [row.id for row in rows])]
-    bill, folded = sum((one.bill for one in parts), Bill()), sum(one.folded_away for one in parts)
+    bill, folded = sum((part.bill for part in parts), Bill()), sum(part.folded_away for part in parts)
     if as_json:
         dollars = {**asdict(bill), "dollars_saved": bill.dollars_saved}  # At list prices.
         write_json({**found.to_dict(), "folded_away": folded, "bill": dollars})

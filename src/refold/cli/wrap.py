@@ -404,7 +404,7 @@ def sum_up(counts: RunCounts | None, workspace: str, since: float) -> str:
             row = manager.ledger.read_session(session_id)
             if row is None:
                 continue
-            bill += sum_requests([one for one in manager.figures(row.id).requests if one.time >= since])
+            bill += sum_requests([request for request in manager.figures(row.id).requests if request.time >= since])
             largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
     if bill.priced and bill.dollars_saved >= 0.005:
         parts.append(tr("${dollars:,.2f} saved", dollars=bill.dollars_saved))

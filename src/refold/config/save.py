@@ -132,8 +132,8 @@ def _change_table(loaded: dict[object, object], changes: Mapping[str, object], p
 
 def _drop(table: dict[object, Any], names: tuple[str, ...]) -> None:
     """Remove settings from a table, and the block that this leaves empty."""
-    for one in names:
-        block, dot, option = one.partition(".")
+    for name in names:
+        block, dot, option = name.partition(".")
         inner = table.get(_find_key(table, block)) if dot else table
         if isinstance(inner, dict):
             inner.pop(_find_key(inner, option or block), None)

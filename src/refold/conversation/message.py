@@ -278,7 +278,7 @@ def read_behind(name: str, messages: Sequence[Message]) -> str:
         return "\n\n".join(f"{mark(message_handle(one))} {one.role}\n{join_parts(one)}" for one in messages)
     _, dot, part = name.partition(".")
     # Two contents may share a prefix, if rarely: show both, each whole.
-    return "\n\n".join(_read_part(one, name, int(part)) if dot else join_parts(one) for one in messages)
+    return "\n\n".join(_read_part(message, name, int(part)) if dot else join_parts(message) for message in messages)
 
 
 def explain_unknown(name: str) -> HandleUnknown:

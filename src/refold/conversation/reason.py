@@ -73,7 +73,7 @@ class Reason:
 
     def holds(self, kind: ReasonKind) -> bool:
         """Return whether this is a reason of a kind, or one within it is."""
-        return self.is_a(kind) or any(isinstance(one, Reason) and one.holds(kind) for one in self.values.values())
+        return self.is_a(kind) or any(isinstance(value, Reason) and value.holds(kind) for value in self.values.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the code and the values for storage; ``read_reason`` reads it."""

@@ -94,7 +94,7 @@ def read_arm(given: str) -> Arm:
         return Arm(name, baseline=name)
     preset, *settings = name.split("+")
     if preset in PRESETS:
-        pairs = tuple(_read_setting(one, name) for one in settings)
+        pairs = tuple(_read_setting(setting, name) for setting in settings)
         return Arm(name, preset=preset, settings=pairs)
     module, colon, function = name.partition(":")
     if colon and module and function:

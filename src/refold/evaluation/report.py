@@ -58,7 +58,7 @@ class EvalReport:
 
     def of(self, arm: str) -> list[SessionEvaluation]:
         """Return the evaluations of one arm, in the order of the sessions."""
-        return [one for one in self.evaluations if one.arm == arm]
+        return [evaluation for evaluation in self.evaluations if evaluation.arm == arm]
 
     def checks(self, arm: str) -> Iterator[EvalCheck]:
         """Yield every demand on an arm."""
@@ -93,7 +93,7 @@ def sum_figures(made: Sequence[SessionEvaluation]) -> dict[str, float]:
     """Return the figures of one arm: means over sessions, counts of requests that failed."""
     count = max(1, len(made))
     figures = {name: sum(_figure(one, name) for one in made) / count for name in ("retained", "known", *VERDICTS[2:])}
-    asked = [one for evaluation in made for one in evaluation.questions]
+    asked = [question for evaluation in made for question in evaluation.questions]
     if asked:
         figures["questions"] = sum(one.is_answered for one in asked) / len(asked)
     graded = [one.graded for one in asked if one.graded is not None]
@@ -106,7 +106,7 @@ def sum_figures(made: Sequence[SessionEvaluation]) -> dict[str, float]:
 def list_rows(report: EvalReport) -> list[list[str]]:
     """Return one row of figures for each arm, below a row of names."""
     figures = {arm: sum_figures(report.of(arm)) for arm in report.arms}
-    names = list(dict.fromkeys(name for one in figures.values() for name in one))
+    names = list(dict.fromkeys(name for figure in figures.values() for name in figure))
     rows = [["compressor", *names]]
     for arm in report.arms:
         cells = [figures[arm].get(name) for name in names]
@@ -201,7 +201,7 @@ def write_markdown(report: EvalReport) -> str:
         pieces.append(_mark_table(list_differences(report)))
     for arm in report.arms:
         pieces.append(f"## {arm}")
-        pieces.append("\n".join(f"- {'✓' if one.is_met else '✗'} {one.sentence}" for one in report.checks(arm)))
+        pieces.append("\n".join(f"- {'✓' if check.is_met else '✗'} {check.sentence}" for check in report.checks(arm)))
         losses = [
             f"- {loss.verdict} {loss.expected.kind}, `{session}` at {loss.at}: `{_flat(loss.expected.text)}`"
             for session, loss in list_losses(report, arm)

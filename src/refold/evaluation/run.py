@@ -116,7 +116,7 @@ class _Growth:
     def run(self, terms: EvalTerms) -> None:
         requests = self._list_requests()
         due = self._choose_points(requests, terms.points)
-        asked = [one for one in terms.questions if one.concerns(self._session.id)]
+        asked = [question for question in terms.questions if question.concerns(self._session.id)]
         seen = 0
         for number, at in enumerate(requests):
             self._policy.see(self._messages[seen:at])

@@ -109,8 +109,8 @@ def _split_system(message: Raw) -> tuple[list[Any], list[Any]]:
     content = message.get("content") or []
     blocks = [_write_text(content)] if isinstance(content, str) else content
     split: tuple[list[Any], list[Any]] = ([], [])
-    for one in blocks:
-        split[isinstance(one, dict) and one.get("type") in _TOOL_CHANGES].append(one)
+    for block in blocks:
+        split[isinstance(block, dict) and block.get("type") in _TOOL_CHANGES].append(block)
     return split
 
 
@@ -184,7 +184,7 @@ def _read_result(block: Raw, where: str) -> Part:
 
 def _list_references(blocks: object) -> tuple[str, ...]:
     """Return the names of the deferred tools that these blocks show to the model."""
-    found = [one for one in blocks if _is_reference(one)] if isinstance(blocks, list) else []
+    found = [block for block in blocks if _is_reference(block)] if isinstance(blocks, list) else []
     return tuple(str_or_empty(one.get("tool_name")) for one in found)
 
 

@@ -187,8 +187,8 @@ def read_system(system: object) -> Any:
     """Return a system prompt as plain JSON; a list of texts without a type, in an object or not, becomes one text."""
     plain = _read_plain(system)
     parts = plain["parts"] if isinstance(plain, dict) and isinstance(plain.get("parts"), list) else plain
-    if isinstance(parts, list) and parts and all(isinstance(one, dict) and "type" not in one for one in parts):
-        return "\n".join(str(one.get("text") or one.get("content") or "") for one in parts)
+    if isinstance(parts, list) and parts and all(isinstance(part, dict) and "type" not in part for part in parts):
+        return "\n".join(str(part.get("text") or part.get("content") or "") for part in parts)
     return plain
 
 
@@ -200,7 +200,7 @@ def read_tools(tools: object) -> Any:
     """Return a request's tools as plain JSON; objects of a framework become functions of chat completions."""
     if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
         return _read_plain(tools)
-    if isinstance(tools, list | tuple) and all(type(one) is dict for one in tools):
+    if isinstance(tools, list | tuple) and all(type(tool) is dict for tool in tools):
         return tools
     return [read for tool in tools for read in _read_tool(tool)]
 

@@ -125,7 +125,7 @@ def _read_item(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
     link, found = raw.get(_LINK_FIELDS.get(kind, "call_id")), raw.get("tools")
     # The result of a search for tools: the model can use them only while it is in view.
     tools = found if kind == "tool_search_output" and isinstance(found, list) else ()
-    loads = tuple(str_or_empty(one.get("name")) for one in tools if isinstance(one, dict))
+    loads = tuple(str_or_empty(tool.get("name")) for tool in tools if isinstance(tool, dict))
     return (Part("opaque", "", str_or_empty(raw.get("name")), str_or_empty(link), raw, loads=loads),)
 
 

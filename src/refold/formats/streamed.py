@@ -105,7 +105,7 @@ class ChatAnswer(StreamedAnswer):
 
     @property
     def calls(self) -> list[ToolCall]:
-        made = [(one["id"], one["function"]) for one in self._list_calls()]
+        made = [(call["id"], call["function"]) for call in self._list_calls()]
         return [ToolCall(call_id, function["name"], function["arguments"]) for call_id, function in made]
 
     @property
@@ -141,7 +141,7 @@ class ChatAnswer(StreamedAnswer):
         for name, given in delta.items():
             # Some servers send their text in blocks.
             blocks = list_objects(given) if name == "content" else []
-            piece = "".join(str(one.get("text") or "") for one in blocks) or given
+            piece = "".join(str(block.get("text") or "") for block in blocks) or given
             if name == "tool_calls":
                 for call in list_objects(piece):
                     self._add_call(call)

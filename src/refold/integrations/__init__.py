@@ -265,7 +265,7 @@ class MethodAdapter(Adapter, ABC):
 
     def _fit_method(self, method: Callable[..., Any], how: str) -> Callable[..., Any]:
         signature = inspect.signature(method)
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
         def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
             # Leave out arguments that are None and that the method does not accept.

@@ -160,7 +160,7 @@ def find_invalid(edit: Any) -> Iterator[str]:
         yield "covers: a message is listed twice"
     if (type(edit.part) is int and edit.part < 0) or (isinstance(edit.reason, Reason) and not is_plain(edit.reason)):
         yield "part or reason"
-    if isinstance(edit.fold, FoldRecord) and any(one.alike < 0 for one in edit.fold.artifacts):
+    if isinstance(edit.fold, FoldRecord) and any(artifact.alike < 0 for artifact in edit.fold.artifacts):
         yield "number of like values in its fold"
 
 

@@ -49,22 +49,22 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
         "created_at": whole.row.created_at,
         "messages": [
             {
-                **_pick(one, "id", "parent", "digest", "role"),
-                "raw": None if one.is_forgotten else load_json(one.raw),
-                **_pick(one, "tokens", "created_at"),
+                **_pick(message, "id", "parent", "digest", "role"),
+                "raw": None if message.is_forgotten else load_json(message.raw),
+                **_pick(message, "tokens", "created_at"),
             }
-            for one in whole.messages
+            for message in whole.messages
         ],
         "path": list(whole.path),
         "edits": [
             {
-                "id": one.edit.id,
-                "covers": list(one.edit.covers),
-                "batch": one.batch_id,
-                **_pick(one, "is_active", "created_at"),
-                "edit": load_json(encode_edit(one.edit)),
+                "id": edit.edit.id,
+                "covers": list(edit.edit.covers),
+                "batch": edit.batch_id,
+                **_pick(edit, "is_active", "created_at"),
+                "edit": load_json(encode_edit(edit.edit)),
             }
-            for one in whole.edits
+            for edit in whole.edits
         ],
         "batches": [
             {
@@ -75,8 +75,8 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
             for batch in whole.batches
         ],
         "facts": [
-            {**_pick(one.fact, "kind", "text", "handle"), "batch": one.batch_id, "created_at": one.created_at}
-            for one in whole.facts
+            {**_pick(fact.fact, "kind", "text", "handle"), "batch": fact.batch_id, "created_at": fact.created_at}
+            for fact in whole.facts
         ],
         "events": [{**_pick(event, "kind", "created_at"), "fields": dict(event.fields)} for event in whole.events],
         "usage": [asdict(usage) for usage in whole.usages],
@@ -123,7 +123,7 @@ def _read(value: object, session_id: str | None) -> WholeSession:
     check_once((batch.id for batch in batches), "batches")
     made = {batch.id for batch in batches}
     edits = _read_all(given["edits"], "edits", _read_edit)
-    check_once((one.edit.id for one in edits), "edits")
+    check_once((edit.edit.id for edit in edits), "edits")
     for at, one in enumerate(edits):
         _check_known(one.edit.covers, ids, f"edits[{at}].covers")
         if one.batch_id:

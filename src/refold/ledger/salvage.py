@@ -369,7 +369,7 @@ def _find_missing(messages: Sequence[StoredMessage], seq_last: int) -> list[tupl
 
 def _chain_again(row: SessionRow, messages: Sequence[StoredMessage]) -> WholeSession:
     """Return a session of the messages that have content, in the order of arrival."""
-    left = [one for one in messages if not one.is_forgotten]
+    left = [message for message in messages if not message.is_forgotten]
     links = chain_tail(ROOT, [one.digest for one in left])
     chained = [replace(one, id=link.id, parent=link.parent) for one, link in zip(left, links, strict=True)]
     return WholeSession(row, tuple(chained), tuple(one.id for one in chained))

@@ -303,7 +303,7 @@ class OpenAIWriting:
         return {"role": "assistant", "content": text}
 
     def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-        return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
+        return [{"role": "tool", "tool_call_id": result.call.id, "content": result.text} for result in results]
 
 
 class AnthropicWriting(OpenAIWriting):
@@ -322,11 +322,11 @@ class AnthropicWriting(OpenAIWriting):
         blocks = [
             {
                 "type": "tool_result",
-                "tool_use_id": one.call.id,
-                "content": one.text,
-                **({"is_error": True} if one.is_error else {}),
+                "tool_use_id": result.call.id,
+                "content": result.text,
+                **({"is_error": True} if result.is_error else {}),
             }
-            for one in results
+            for result in results
         ]
         return [{"role": "user", "content": blocks}]
 

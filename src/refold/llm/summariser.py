@@ -111,7 +111,7 @@ class Summariser:
     def is_there(self) -> bool:
         """True if a model is available."""
         models = (self.plugin, self.own, self.conversation)
-        return hasattr(self.llm, "complete") or bool(self.failure) or any(one is not None for one in models)
+        return hasattr(self.llm, "complete") or bool(self.failure) or any(model is not None for model in models)
 
     @property
     def window(self) -> int | None:

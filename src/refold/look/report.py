@@ -120,7 +120,7 @@ def write_look_page(found: Look, days: int) -> bytes:
     """Return the report as one HTML file that opens from disk: no script, no network, no file beside it."""
     style = (resources.files("refold.replay") / "style.css").read_text(encoding="utf-8")
     bars = {"as it was": {"dollars": found.dollars}}
-    bars |= {f"refold {one.window // 1000}k": {"dollars": one.dollars} for one in found.windows}
+    bars |= {f"refold {window.window // 1000}k": {"dollars": window.dollars} for window in found.windows}
     clients = [
         (name, f"{count:,}", shorten_number(tokens), f"${dollars:,.2f}")
         for name, count, tokens, dollars in found.clients

@@ -98,7 +98,7 @@ class _Store:
     def keep(self, history: History, studies: Sequence[Study]) -> None:
         if self._path is None:
             return
-        row = {"history": _hash(history), "stamp": history.stamp, "studies": [asdict(one) for one in studies]}
+        row = {"history": _hash(history), "stamp": history.stamp, "studies": [asdict(study) for study in studies]}
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:

@@ -117,9 +117,9 @@ def describe_made(
     if wish.is_background:
         fields["is_background"] = True
     writers = [edit.fold.by for edit in outcome.edits if edit.fold is not None]
-    if writers and (note := join_notes(one for one in outcome.stages if one.stage == FOLD)):
+    if writers and (note := join_notes(stage for stage in outcome.stages if stage.stage == FOLD)):
         fields["summaries"] = {"by": writers, "note": note.to_json()}
-    if note := join_notes(one for one in outcome.stages if one.stage != FOLD):
+    if note := join_notes(stage for stage in outcome.stages if stage.stage != FOLD):
         fields["notes"] = note.to_json()
     made = Notice("compressed", session_id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
     if not files:
@@ -224,10 +224,10 @@ class Compression:
         stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
         if wish.offloads_only:
             stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))
-        asks_model = any(isinstance(one, Fold) and one.summariser == "llm" for one in stages)
+        asks_model = any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in stages)
         plan = Plan(
             budget=wish.budget,
-            stages=tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages),
+            stages=tuple(_choose_writer(stage, wish) if isinstance(stage, Fold) else stage for stage in stages),
             check=limit.check,
             find_secrets=find_secrets if keeper.config.redact else None,
             restored=keeper.find_folder(session.id).restore(said.messages),

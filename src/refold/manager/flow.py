@@ -198,8 +198,8 @@ class Rounds:
 def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
     """Describe a refused compression, and which of its assumptions do not hold in the ledger."""
     covered = dict.fromkeys(message_id for edit in batch.edits for message_id in edit.covers)
-    stored = {one.id: one for one in ledger.read_messages(session_id, list(covered))}
-    over = {one.edit.id for one in ledger.read_edits(session_id) if not covered.keys().isdisjoint(one.edit.covers)}
+    stored = {message.id: message for message in ledger.read_messages(session_id, list(covered))}
+    over = {edit.edit.id for edit in ledger.read_edits(session_id) if not covered.keys().isdisjoint(edit.edit.covers)}
     expected = set(batch.expects)
     causes: Mapping[ReasonKind, list[str]] = {
         because.MISSING: [one for one in covered if one not in stored],

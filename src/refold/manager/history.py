@@ -44,7 +44,7 @@ def restore_history(
     unknown = {digest for digest in digests if digest not in known}
     if not unknown:
         return None
-    folds = [one.edit for one in ledger.read_edits(session.id, active_only=False) if one.edit.kind == "fold"]
+    folds = [edit.edit for edit in ledger.read_edits(session.id, active_only=False) if edit.edit.kind == "fold"]
     made = {digest: ids for digest, ids in _list_made(session, folds) if digest in unknown}
     found: dict[int, _Found] = {}
     for at, (raw, digest) in enumerate(zip(raws, digests, strict=True)):

@@ -186,7 +186,7 @@ class Families:
         if found and found >= KEPT_SHARE * len(history.answers):
             return True
         edits = self._keeper.ledger.read_edits(path.row.id, active_only=False) if marks else ()
-        if any(one.edit.fold is not None and one.edit.fold.handle in marks for one in edits):
+        if any(edit.edit.fold is not None and edit.edit.fold.handle in marks for edit in edits):
             return True
         if history.answers or not path.messages:
             return False
@@ -212,7 +212,7 @@ class _Path:
         found = row.settings.get(FOUND)
         # Answers within the first request are examples, which other conversations may begin with, too.
         self.start = int(found.get("start", 0)) if isinstance(found, dict) else 0
-        self.answers = {one.digest for one in messages[self.start :] if one.role == "assistant"}
+        self.answers = {message.digest for message in messages[self.start :] if message.role == "assistant"}
         self.asked = len(messages) - sum(1 for _ in takewhile(lambda one: one.role == "assistant", reversed(messages)))
 
     def rank(self, history: _History, seen: _Seen | None, *, is_named: bool, is_busy: bool) -> tuple[int, int]:

@@ -186,7 +186,7 @@ class ManagedSession:
             yield await send(prepared)
 
         pieces = self.stream_async(send_whole, messages, system, reply=reply, **options)
-        whole: list[Answer] = [one async for one in pieces]
+        whole: list[Answer] = [piece async for piece in pieces]
         return whole[0]
 
     def stream(
@@ -294,7 +294,7 @@ class ManagedSession:
 
     def messages(self, limit: int | None = None) -> list[Any]:
         """Return the messages of the session as they came in, folded or not: all of them, or the newest."""
-        stored = [one for one in self.manager.ledger.read_messages(self.id) if not one.is_forgotten]
+        stored = [message for message in self.manager.ledger.read_messages(self.id) if not message.is_forgotten]
         first = 0 if limit is None else max(0, len(stored) - limit)
         raws = [load_json(one.raw) for one in stored[first:]]
         codec = self._defaults["codec"]

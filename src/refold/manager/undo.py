@@ -97,7 +97,7 @@ def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> C
         chosen = {len(groups) - 1}
     elif not chosen:
         raise HandleUnknown("no undone edit is called {edit_id!r}, or a compression followed", edit_id=edit_id[:40])
-    made_from = {one.edit.id: one.edit.made_from for one in ledger.read_edits(session.id, active_only=False)}
+    made_from = {edit.edit.id: edit.edit.made_from for edit in ledger.read_edits(session.id, active_only=False)}
     more = chosen if edit_id is not None else set()
     while more:
         needed = {source for at in more for one in groups[at] for source in made_from.get(one, ())}
@@ -173,12 +173,12 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
 def _bring_back(keeper: Keeper, session: OpenSession, named: set[str]) -> None:
     """Show messages again that folds hide, each with the calls and results it belongs to."""
     view = session.make_view(keeper.ledger)
-    units = ([one.id for one in view.messages[unit.start : unit.stop]] for unit in find_units(view.messages))
+    units = ([message.id for message in view.messages[unit.start : unit.stop]] for unit in find_units(view.messages))
     wanted = {one for ids in units if not named.isdisjoint(ids) for one in ids}
     whole: list[str] = []
     smaller: list[Edit] = []
     for item in view.items:
-        back = [one for one in item.messages if one.id in wanted]
+        back = [message for message in item.messages if message.id in wanted]
         if not item.is_fold or not back:
             continue
         fold, covers = item.edits[0], tuple(one for one in item.ids if one not in wanted)
@@ -243,7 +243,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
     with keeper.held(session_id) as session, leased(keeper, session_id):
         named = find_handle(keeper.ledger, row, handle)
         # Every message with the content of one of these: leaked text may be in several places.
-        same = [one for each in named for one in keeper.ledger.find_messages(row.id, each.digest, limit=10_000)]
+        same = [message for each in named for message in keeper.ledger.find_messages(row.id, each.digest, limit=10_000)]
         stored = list({one.id: one for one in same}.values())
         ids, lens = [one.id for one in stored], keeper.make_lens(row)
         stubs = {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
@@ -276,7 +276,7 @@ def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Find
     """Return the inconsistencies in the ledger and in offloaded files; ``repair`` rebuilds derived data."""
     findings = keeper.ledger.verify(session_id, repair=repair, digest=_digest)
     rows = list_all_sessions(keeper.ledger) if session_id is None else [keeper.ledger.read_session(session_id)]
-    return findings + [one for row in rows if row for one in _verify_files(keeper, row, repair=repair)]
+    return findings + [file for row in rows if row for file in _verify_files(keeper, row, repair=repair)]
 
 
 def salvage_ledger(keeper: Keeper) -> Salvaged:
@@ -292,7 +292,7 @@ def salvage_ledger(keeper: Keeper) -> Salvaged:
 
 
 def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:
-    if not any(one.edit.stage == "offload" for one in keeper.ledger.read_edits(row.id)):
+    if not any(edit.edit.stage == "offload" for edit in keeper.ledger.read_edits(row.id)):
         return []
     with keeper.held(row.id) as session:
         try:

@@ -228,7 +228,7 @@ class Bill:
         return self.cached / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: Bill) -> Bill:
-        return Bill(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Bill)))
+        return Bill(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Bill)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class FoldEffect:
 
 def find_effect(figures: SessionFigures, since: float, until: float) -> FoldEffect | None:
     """Return the effect of a compression at ``since``; ``until`` is when the next one came. None before a request."""
-    own = [one for one in figures.requests if since <= one.time < until]
+    own = [request for request in figures.requests if since <= request.time < until]
     if not own or (figures.is_cut and since < figures.requests[0].time):
         return None
     bill = sum_requests(own)
@@ -309,19 +309,19 @@ class Freed:
         switches: Sequence[Event],
         path: frozenset[str],
     ) -> None:
-        steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]
+        steps = [(batch.created_at, batch.tokens_before - batch.tokens_after) for batch in batches]
         # A message shortened on arrival was never in a view whole.
-        steps += [(one.created_at, one.edit.tokens_freed) for one in edits if not one.batch_id and one.is_active]
+        steps += [(edit.created_at, edit.edit.tokens_freed) for edit in edits if not edit.batch_id and edit.is_active]
         # An edit that was undone and made again belongs to its newest batch, but its own size stays the same.
-        freed_by = {one.edit.id: one.edit.tokens_freed for one in edits if one.batch_id}
+        freed_by = {edit.edit.id: edit.edit.tokens_freed for edit in edits if edit.batch_id}
         for event in switches:
             named = event.fields.get("edits")
             freed = sum(freed_by.get(str(edit_id), 0) for edit_id in (named if isinstance(named, list) else ()))
             steps.append((event.created_at, freed if event.kind == "redone" else -freed))
         # It is not known when a message left the path. Edits of it count until the next compression, whose view did
         # not contain it.
-        gone = {one.edit.id for one in edits if one.is_active and not path.issuperset(one.edit.covers)}
-        ends = [*(one.created_at for one in batches[1:]), inf]
+        gone = {edit.edit.id for edit in edits if edit.is_active and not path.issuperset(edit.edit.covers)}
+        ends = [*(batch.created_at for batch in batches[1:]), inf]
         for one, end in zip(batches, ends, strict=False):
             steps.append((end, -sum(freed_by[edit_id] for edit_id in one.edits if edit_id in gone)))
         steps.sort(key=lambda step: step[0])

@@ -91,7 +91,7 @@ def _place(path: str, found: Sequence[Session], size: int, kind: str) -> FileRea
         raise FormatError("{path} holds no session{first}", path=path, first="")
     # Replay speed is given in bytes: a session gets its share of the file.
     share = size // len(sessions)
-    return FileReading(path, tuple(replace(one, source=path, bytes=share) for one in sessions), (), kind)
+    return FileReading(path, tuple(replace(session, source=path, bytes=share) for session in sessions), (), kind)
 
 
 def read_files(paths: Iterable[str]) -> Iterator[FileReading]:

@@ -70,7 +70,7 @@ def read_call(part: Part, index: int) -> tuple[ReadEvent, ...]:
         action, changes = _read_tool(rule, arguments, part)
     stop = len(part.text)
     events: list[ReadEvent] = [replace(action, part=index, stop=stop)]
-    events += [replace(one, part=index, stop=stop, call_id=part.call_id) for one in changes]
+    events += [replace(change, part=index, stop=stop, call_id=part.call_id) for change in changes]
     plan = _read_plan(arguments) if rule is not None and rule.verb == "plan" else ()
     if plan:
         text = "\n".join(item.text for item in plan)
@@ -146,7 +146,7 @@ def _read_command(command: str, part: Part) -> tuple[Action, tuple[FileChange, .
     patch = command if command.lstrip().startswith("*** Begin Patch") else ""
     if patch:
         changes = join_changes(read_patch(patch))
-        return _make_action(part, command, "edit", [one.path for one in changes]), changes
+        return _make_action(part, command, "edit", [change.path for change in changes]), changes
     commands = split_commands(command)
     changes = join_changes(read_commands(commands))
     rules = [(one, find_command(one)) for one in commands]
@@ -155,7 +155,7 @@ def _read_command(command: str, part: Part) -> tuple[Action, tuple[FileChange, .
     if verb in ("read", "search", "other", "fetch") and changes:
         verb = "create" if changes[0].kind == "created" else "edit"
     is_final = any(rule is not None and rule.is_final for _, rule in rules)
-    targets = [one.path for one in changes] if verb in _CHANGING else []
+    targets = [change.path for change in changes] if verb in _CHANGING else []
     for (one, rule), own in zip(rules, verbs, strict=True) if not targets else ():
         if own == verb:
             targets += _list_targets(one, rule)
@@ -204,14 +204,14 @@ def _read_tool(
         changes = join_changes(read_edit(verb, arguments)) if verb in _CHANGING else ()
         if verb == "run" and isinstance(code := arguments.get("code"), str):
             changes = join_changes(read_python(code))
-    targets = [one.path for one in changes]
+    targets = [change.path for change in changes]
     for key in (*(rule.targets if rule is not None else ()), *find_keys("target")):
         targets += _list_values(arguments.get(key))
     if rule is None:
         targets += [text for key, value in arguments.items() if key.endswith("_id") for text in _list_values(value)]
     hidden = content_keys() if changes else ()
     text = write_arguments({key: value for key, value in arguments.items() if key not in hidden})
-    text = text or ", ".join(one.path for one in changes)
+    text = text or ", ".join(change.path for change in changes)
     return _make_action(part, text, verb, targets, is_final=bool(rule and rule.is_final)), changes
 
 

@@ -252,7 +252,7 @@ def collect_facts(
             by_session.setdefault(one.session_id, []).append((one.fact, one.created_at))
         known = [fact for name, said in by_session.items() for fact in resolve_facts(said, name)]
     else:
-        said = [(one.fact, one.created_at) for one in ledger.read_facts(row.id)]
+        said = [(fact.fact, fact.created_at) for fact in ledger.read_facts(row.id)]
         ids = ledger.read_path(row.id).ids[-MESSAGES_MAX:]
         known = resolve_facts([*said, *find_said(ledger, row, ids, is_observed)], row.id)
     return [fact for fact in known if with_history or fact.holds]

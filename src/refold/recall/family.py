@@ -46,9 +46,9 @@ class RelativeFinder:
         """Return the relatives of a session, the last changed first, without itself."""
         owner = find_owner(row.id)
         rows = [
-            one
-            for one in self._ledger.list_sessions(limit=SESSIONS_MAX, prefix=owner)
-            if one.id != row.id and one.messages and find_owner(one.id) == owner
+            session
+            for session in self._ledger.list_sessions(limit=SESSIONS_MAX, prefix=owner)
+            if session.id != row.id and session.messages and find_owner(session.id) == owner
         ]
         found: dict[str, SessionRow] = {}
         names = set(_list_names(row))
@@ -70,7 +70,7 @@ class RelativeFinder:
                 self._said.clear()
             digests, early = self._ledger.read_path(row.id).digests, self._ledger.list_messages(row.id, limit=FIRST_MAX)
             first = {one.digest for one in early if one.created_at == early[0].created_at}
-            is_apart = any(isinstance(one, dict) and one.get(APART) for one in row.settings.values())
+            is_apart = any(isinstance(setting, dict) and setting.get(APART) for setting in row.settings.values())
             digests = () if is_apart else digests
             is_imported = "client" in row.settings  # A file that a client wrote has no first request.
             grown = digests if is_imported else () if len(early) == len(first) == FIRST_MAX else {*digests} - first

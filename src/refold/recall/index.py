@@ -336,6 +336,6 @@ def _compare(
                 has = kept.pop(mark.key(first + at), set())
                 if at < len(expected) and has != {f"{mark.prefix}{word}" for word in expected[at]}:
                     found.append(f"the words of passage {at} of message {stored.id} differ")
-    found += [f"the index holds message {one[0]}, which the ledger does not have" for one in sources.values()]
+    found += [f"the index holds message {source[0]}, which the ledger does not have" for source in sources.values()]
     found += [f"the index holds words at place {key - mark.key(0)} that belong to nothing" for key in kept]
     return found

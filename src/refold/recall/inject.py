@@ -141,7 +141,7 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
 
 def _asks_for_record(newest: str) -> bool:
     """Return whether the last question is specific, and asks for what was said rather than for an action or opinion."""
-    asked = next((one.text for one in reversed(split_sentences(newest))), "")
+    asked = next((sentence.text for sentence in reversed(split_sentences(newest))), "")
     if _REQUEST.search(newest) and not _ASKS.search(newest):
         return False
     if _ABOUT_YOU.search(asked) and not _YOU_DID.search(asked):

@@ -219,7 +219,7 @@ class VectorTable:
             with self._index.file.read() as db:
                 stop = mark.embedded + min(BATCH, limit - done)
                 passages = list(index_file.read_passages(db, mark, mark.embedded, stop))
-                found = {seq: index_file.read_source(db, mark, seq) for seq in {one.seq for one in passages}}
+                found = {seq: index_file.read_source(db, mark, seq) for seq in {passage.seq for passage in passages}}
             ids = {seq: source.id for seq, source in found.items() if source is not None}
             texts = {
                 stored.id: read_original(stored, form).text

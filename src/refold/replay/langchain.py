@@ -46,7 +46,7 @@ class Summarisation:
             model=_make_stand_in(self._allowance.ask),
             trigger=("tokens", max(1, int(TRIGGER_SHARE * room))),
             keep=("tokens", max(1, int(TARGET_SHARE * room))),
-            token_counter=lambda messages: self._allowance.count([self._find_raw(one) for one in messages]),
+            token_counter=lambda messages: self._allowance.count([self._find_raw(message) for message in messages]),
         )
 
     def _find_raw(self, message: Any) -> dict[str, Any]:

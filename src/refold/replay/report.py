@@ -51,7 +51,7 @@ class Probed:
 
     @classmethod
     def of(cls, probes: Sequence[ProbeRecord]) -> Probed:
-        return cls(sum(one.in_view for one in probes), sum(one.is_found for one in probes), len(probes))
+        return cls(sum(probe.in_view for probe in probes), sum(probe.is_found for probe in probes), len(probes))
 
     @property
     def view_percent(self) -> float | None:

@@ -205,7 +205,7 @@ class _Replay:
         if is_break:
             self._reread.clear()
         copied = self._copies.find_copied(at, at + len(answer), items)
-        new = [one for one in copied.sources if one not in self._reread]
+        new = [source for source in copied.sources if source not in self._reread]
         self._reread.update(new)
         plain = self._room.lens.plain
         return copied, tuple(plain(self._measured.messages[one]).tokens for one in new)

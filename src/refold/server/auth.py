@@ -153,12 +153,12 @@ class KeyRing:
         """Revoke a key by its id, or all of a tenant; return what was revoked."""
         with self._locked():
             keys = self.list_keys()
-            gone = [one for one in keys if key_id in (one.id, one.tenant)]
+            gone = [key for key in keys if key_id in (key.id, key.tenant)]
             if not gone:
                 raise ConfigError(
                     "there is no key or tenant {key_id!r}; 'refold key list' shows them", key_id=key_id[:40]
                 )
-            self._write([one for one in keys if one not in gone])
+            self._write([key for key in keys if key not in gone])
         return gone
 
     @contextmanager
@@ -173,7 +173,7 @@ class KeyRing:
             yield
 
     def _write(self, keys: Sequence[StoredKey]) -> None:
-        text = json.dumps({"version": 1, "keys": [asdict(one) for one in keys]}, indent=1)
+        text = json.dumps({"version": 1, "keys": [asdict(key) for key in keys]}, indent=1)
         try:
             write_whole(self.path, text.encode())
         except OSError as error:
@@ -199,7 +199,7 @@ class KeyRing:
             return
         self._seen, self._is_required = seen, True
         try:
-            self._by_hash = {one.hash: one for one in _read_keys(self.path)}
+            self._by_hash = {key.hash: key for key in _read_keys(self.path)}
         except ConfigError:
             self._by_hash = {}
 

@@ -163,7 +163,7 @@ def check_values(parsed: object, messages: object) -> None:
         inside = waiting.pop()
         values = inside.values() if isinstance(inside, dict) else inside
         left -= len(values)  # type: ignore[arg-type]
-        waiting += [one for one in values if isinstance(one, dict | list)]  # type: ignore[attr-defined]
+        waiting += [value for value in values if isinstance(value, dict | list)]  # type: ignore[attr-defined]
     if left < 0:
         raise TooManyValues("too many values")
 

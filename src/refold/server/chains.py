@@ -285,7 +285,7 @@ def _read_conversation(ledger: Ledger, tenant: str, conversation: str) -> KnownR
 
 
 def _find_entry(row: SessionRow, response_id: str) -> dict[str, Any] | None:
-    return next((one for one in _list_entries(row.settings.get(RESPONSES)) if one["id"] == response_id), None)
+    return next((entry for entry in _list_entries(row.settings.get(RESPONSES)) if entry["id"] == response_id), None)
 
 
 def _list_entries(stored: object) -> list[dict[str, Any]]:
@@ -307,7 +307,7 @@ def _read_entry(ledger: Ledger, row: SessionRow, response_id: str) -> tuple[Know
     if not 0 < count <= len(path.ids) or path.digests[count - 1] != entry["last"]:
         return None
     messages = ledger.read_messages(row.id, path.ids[:count])
-    if len(messages) < count or any(one.is_forgotten for one in messages):
+    if len(messages) < count or any(message.is_forgotten for message in messages):
         return None
     try:
         output = parse_json(entry["output"].encode("utf-8", "surrogatepass"))
@@ -315,7 +315,7 @@ def _read_entry(ledger: Ledger, row: SessionRow, response_id: str) -> tuple[Know
         return None
     if not isinstance(output, list):
         return None
-    sent = dump_json({"input": [parse_json(one.raw) for one in messages]})
+    sent = dump_json({"input": [parse_json(message.raw) for message in messages]})
     return KnownResponse(sent, output, HELD in row.settings, bool(entry.get("detached"))), count == len(path.ids)
 
 

@@ -74,7 +74,7 @@ class RecallCall:
 
 def find_calls(answer: StreamedAnswer) -> list[RecallCall]:
     """Return the recall calls of an answer."""
-    return [RecallCall.read(one) for one in answer.calls if one.name == NAME]
+    return [RecallCall.read(call) for call in answer.calls if call.name == NAME]
 
 
 class TurnRecalls:

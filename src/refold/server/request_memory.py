@@ -118,11 +118,11 @@ class RequestMemory:
     ) -> Continued | None:
         candidates = self._list_candidates(start, session_id, conversation)
         # Most other conversations of the same client differ in these few bytes.
-        likely = [one for one in candidates if body.startswith(one.probe, one.probe_at)]
+        likely = [candidate for candidate in candidates if body.startswith(candidate.probe, candidate.probe_at)]
         shared = [(len(one.places.spans), one) for one in likely if one.places.is_in(body)]
         if not shared:
             # A retry, or a conversation that was changed further back, shares only part of what is remembered.
-            shared = [(one.places.count_shared(body), one) for one in candidates[:COMPARED_MAX]]
+            shared = [(candidate.places.count_shared(body), candidate) for candidate in candidates[:COMPARED_MAX]]
         kept, best = max(shared, key=itemgetter(0), default=(0, None))
         if best is None or not kept:
             return None

@@ -89,7 +89,7 @@ def _asks_to_compact(edits: object) -> bool:
     Other edits (clearing old thinking or tool results) work on a compressed request as well.
     """
     return isinstance(edits, list) and any(
-        isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in edits
+        isinstance(edit, dict) and str(edit.get("type", "")).startswith("compact") for edit in edits
     )
 
 

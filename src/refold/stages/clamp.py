@@ -75,7 +75,7 @@ class Clamp:
         least = max(tokens_min, self.tokens_min)
         edits: list[Edit] = []
         for which in kinds:
-            pieces = [one for one in self._find_pieces(view, which) if one.at in places and one.tokens > least]
+            pieces = [piece for piece in self._find_pieces(view, which) if piece.at in places and piece.tokens > least]
             edits = replace(self, tokens_min=least)._cut(view, pieces, view.tokens - over)
             if _tokens_with(view, edits) <= view.tokens - over:
                 break

@@ -311,5 +311,5 @@ def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequen
 def _note_index(edit: Edit, told: ModelWords) -> list[Reason]:
     """Say how many exact values the index adds to a model's words."""
     artifacts = edit.fold.artifacts if edit.fold else ()
-    added = sum(1 for one in artifacts if one.value in edit.text and one.value not in told.text)
+    added = sum(1 for artifact in artifacts if artifact.value in edit.text and artifact.value not in told.text)
     return [because.VALUES_ADDED(values=added)] if added else []

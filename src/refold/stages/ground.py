@@ -246,7 +246,7 @@ class Ground:
     def texts_of(self, author: Author) -> tuple[str, ...]:
         """Return what an author said, message by message, in plain characters."""
         if author not in self._said:
-            said = [read_said(one, author) for one in self._messages if one.role == author]
+            said = [read_said(message, author) for message in self._messages if message.role == author]
             asked = [self._asked] if author == "user" else []
             self._said[author] = tuple(normalise(one) for one in (*said, *asked) if one)
         return self._said[author]
@@ -265,7 +265,7 @@ class Ground:
         return Scope(
             self,
             person=(*(event.text for event in said), *((self._asked,) if not cited and self._asked else ())),
-            assistant=tuple(f"{one.text} {one.block}" for one in events if isinstance(one, Statement)),
+            assistant=tuple(f"{event.text} {event.block}" for event in events if isinstance(event, Statement)),
             approves=any(event.kind == "approval" for event in said),
             steps=tuple(steps),
             recent=tuple(step for step in self.steps if step.number in near),
@@ -290,7 +290,7 @@ class Ground:
                 if isinstance(event, Action):
                     changes = [one for one in events if isinstance(one, FileChange) and one.call_id == event.call_id]
                     told = [one.text for one in events if isinstance(one, Statement)]
-                    made = (piece for one in changes for piece in (one.path, one.removed, one.added))
+                    made = (piece for change in changes for piece in (change.path, change.removed, change.added))
                     text = "\n".join((event.tool, event.text, *event.targets, *made, *told, *self._texts[at]))
                     waiting.setdefault(event.call_id, []).append(Deed(event, at, None, tuple(changes), text))
                 elif isinstance(event, CallOutcome) and waiting.get(event.call_id):

@@ -155,7 +155,7 @@ class Rig:
 
     def stored(self, session: str = "s1") -> list[Any]:
         with self.manager() as manager:
-            return [load_json(one.raw) for one in manager.ledger.read_messages(session)]
+            return [load_json(message.raw) for message in manager.ledger.read_messages(session)]
 
     def count_request(self, request: RecordedRequest) -> int:
         """Return the tokens of a request's texts by ``count``, which is not refold's counter; pictures are left out."""

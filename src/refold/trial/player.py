@@ -75,7 +75,7 @@ class ScriptedPlayer:
         """Return the sentences of the newest message that hold a fact of this turn, as many agents repeat them."""
         steps: list[Move | PlayedReply] = [*turn.moves, *turn.lookups, turn.reply]
         patterns = [one for step in steps for one in step.needs.values()]
-        found = [match.group() for one in patterns for match in one.finditer(text)]
+        found = [match.group() for pattern in patterns for match in pattern.finditer(text)]
         return f"I found: {'; '.join(dict.fromkeys(found))}. " if found else ""
 
     def _do(self, move: Move, text: str, turn: TrialTurn) -> dict[str, Any]:

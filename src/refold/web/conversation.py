@@ -133,7 +133,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             await self._show(folds[-1])
         elif folds:
             here = self._place(lambda row: row.key == self.place) if self.place else -1
-            self.place = self.outline[at := next((one for one in folds if one > here), folds[0])].key
+            self.place = self.outline[at := next((fold for fold in folds if fold > here), folds[0])].key
             await self._show(at)
 
     async def show_message(self, message_id: str) -> bool:
@@ -172,7 +172,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
 
     def show_switched(self, edits: Collection[str]) -> None:
         """Scroll to a fold that was undone or redone: to its row, or to where its messages are shown now."""
-        folds = [one.edit for one in self.seen.edits if one.edit.id in edits and one.edit.fold]
+        folds = [edit.edit for edit in self.seen.edits if edit.edit.id in edits and edit.edit.fold]
         if not folds:
             return
         newest = folds[-1]
@@ -308,10 +308,10 @@ def has_moments(access: Access, seen: Seen) -> bool:
 def read_moments(access: Access, seen: Seen) -> list[Moment]:
     """Return the requests of a session, oldest first."""
     figures = access.manager.figures(seen.row.id)
-    known = [one for one in figures.requests if one.messages][-MOMENTS_MAX:]
+    known = [request for request in figures.requests if request.messages][-MOMENTS_MAX:]
     if not known:
         return _count_moments(access, seen)
-    due = sorted(one.created_at for one in figures.folds)
+    due = sorted(fold.created_at for fold in figures.folds)
     moments = []
     for one in known:
         folds = sum(time <= one.time for time in due)
@@ -325,7 +325,7 @@ def _count_moments(access: Access, seen: Seen) -> list[Moment]:
     if len(seen.path.ids) > MESSAGES_MAX:
         return []
     stored = access.ledger.read_messages(seen.row.id)
-    active = [one for one in seen.edits if one.is_active]
+    active = [edit for edit in seen.edits if edit.is_active]
     # What was shortened on arrival is gone from the message's own place; the times of an import say nothing.
     on_arrival: Counter[str] = Counter()
     for one in active:
@@ -372,9 +372,9 @@ def rewind(seen: Seen, moment: Moment, switches: Sequence[Event]) -> Seen:
     named = [event.fields["edits"] for event in switches]
     switched = {str(one) for ids in named if isinstance(ids, list) for one in ids}
     edits = tuple(
-        replace(one, is_active=True)
-        for one in seen.edits
-        if one.created_at <= moment.time and one.edit.id not in off and (one.is_active or one.edit.id in switched)
+        replace(edit, is_active=True)
+        for edit in seen.edits
+        if edit.created_at <= moment.time and edit.edit.id not in off and (edit.is_active or edit.edit.id in switched)
     )
     return replace(seen, path=MessagePath(ids, digests, path.version), edits=edits, redoable=frozenset())
 
@@ -399,7 +399,7 @@ class Timeline(ui.element, component="parts/timeline.js"):
         if moments == self.moments and limit == self._props["limit"]:
             return
         self.moments = moments
-        self._props["moments"], self._props["limit"] = [asdict(one) for one in moments], limit
+        self._props["moments"], self._props["limit"] = [asdict(moment) for moment in moments], limit
         self.update()
 
     def show(self, at: int) -> None:

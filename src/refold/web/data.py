@@ -227,7 +227,7 @@ def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overvie
     titles = {access.name(row.id): name_session(access, row) for row in (*rows, *chosen)}
     parts = [cut_before(read_known(access.manager, row), since) for row in chosen]
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.created_at)
-    requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
+    requests = sorted((request for part in parts for request in part.requests), key=lambda one: one.time)
     events = [event for event in _read_events(access, chosen, name) if event.created_at >= since]
     is_one = sum(bool(part.requests) for part in parts) <= 1
     return Overview(
@@ -246,11 +246,11 @@ def cut_before(figures: SessionFigures, since: float) -> SessionFigures:
     """Return the figures of a session's requests and compressions since a time."""
     if not since:
         return figures
-    requests = tuple(one for one in figures.requests if one.time >= since)
+    requests = tuple(request for request in figures.requests if request.time >= since)
     share = len(requests) / len(figures.requests) if figures.requests else 0.0
     # Summaries are billed for the whole session, so a part of its requests bears a share.
     bill = replace(sum_requests(requests), dollars_summaries=figures.bill.dollars_summaries * share)
-    folds = tuple(one for one in figures.folds if one.created_at >= since)
+    folds = tuple(fold for fold in figures.folds if fold.created_at >= since)
     return replace(figures, requests=requests, folds=folds, bill=bill)
 
 

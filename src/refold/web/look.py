@@ -76,12 +76,12 @@ def _draw(found: Look, days: int) -> None:
     text("p", say("look.sum", sessions=found.sessions, requests=found.requests, tokens=tokens, dollars=dollars))
     windows = [
         (
-            f"{one.window // 1000}k",
-            write_dollars(one.dollars),
-            f"{1 - one.dollars / found.dollars:.0%}" if found.dollars else "–",
-            f"{one.folds:,}",
+            f"{window.window // 1000}k",
+            write_dollars(window.dollars),
+            f"{1 - window.dollars / found.dollars:.0%}" if found.dollars else "–",
+            f"{window.folds:,}",
         )
-        for one in found.windows
+        for window in found.windows
     ]
     _draw_table("window bill saved folds", windows)
     clients = [

@@ -225,18 +225,18 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
         "text": clean(edit.text)[:MORE_CHARS],
         "dropped": [clean(line) for line in fold.dropped],
         "facts": [
-            {"kind": one.kind, "text": clean(one.text), "handle": one.handle, "sent": one.text in edit.text}
-            for one in fold.facts
+            {"kind": fact.kind, "text": clean(fact.text), "handle": fact.handle, "sent": fact.text in edit.text}
+            for fact in fold.facts
         ],
         "values": [
             {
-                "sort": one.sort,
-                "value": clean(one.value)[:300],
-                "note": clean(one.note)[:80],
-                "handle": one.handle,
-                "sent": one.value in edit.text,
+                "sort": value.sort,
+                "value": clean(value.value)[:300],
+                "note": clean(value.note)[:80],
+                "handle": value.handle,
+                "sent": value.value in edit.text,
             }
-            for one in values
+            for value in values
         ],
         "values_total": len(fold.artifacts),
     }

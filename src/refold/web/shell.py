@@ -306,7 +306,7 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
             raise
 
     # The framework inspects the signature to decide whether to pass the event.
-    if any(one.default is one.empty for one in signature(call).parameters.values()):
+    if any(parameter.default is parameter.empty for parameter in signature(call).parameters.values()):
         return lambda event: run(event)
     return lambda: run()
 

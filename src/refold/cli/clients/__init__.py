@@ -101,7 +101,7 @@ def find_choice_of_folder(start: Start) -> dict[str, str]:
         # name in a clone would be run.
         program, *arguments = start.command
         program = str(start.folder / program) if len(Path(program).parts) > 1 else program
-        command = (program, *(_make_absolute(one, start.folder) for one in arguments))
+        command = (program, *(_make_absolute(argument, start.folder) for argument in arguments))
         try:
             away = client.find_upstreams(Start(command, start.environ, Path(empty)))
         except ConfigError:

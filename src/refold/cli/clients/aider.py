@@ -23,7 +23,7 @@ def _list_aider(start: Start) -> Named:
     for path in (*_list_places(start, ".env"), *(start.folder / one for _, one in start.list_options("--env-file"))):
         yield from list_named(str(path), read_dotenv(path))
     for path, settings in _list_aider_settings(start):
-        variables = dict(str(one).partition("=")[::2] for one in settings.get("set-env") or ())
+        variables = dict(str(setting).partition("=")[::2] for setting in settings.get("set-env") or ())
         yield from list_named(str(path), variables)
         if isinstance(url := settings.get("openai-api-base"), str) and url:
             yield str(path), "openai_upstream", url
@@ -48,7 +48,7 @@ def redirect(start: Start, url: str) -> Launch:
     variables = [one for one in kept if one.partition("=")[0] not in urls]
     variables += [f"{name}={urls[name]}" for name in ("OPENAI_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL")]
     rest = Start((start.command[0], *files.drop_option(start, "--openai-api-base")), start.environ, start.folder)
-    options = [part for one in variables for part in ("--set-env", one)]
+    options = [part for variable in variables for part in ("--set-env", variable)]
     command = (
         start.command[0],
         "--openai-api-base",

@@ -183,7 +183,7 @@ def run_facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
     if not known:
         screen.note("no facts yet: compressions collect them")
     for fact in known:
-        handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
+        handles = " ".join(f"⟨{handle}⟩" for handle in fact.handles[-2:])
         screen.show(f"{tr(fact.kind)}{tr(': ')}{clean_line(fact.text, 300)} {handles}")
 
 

@@ -100,7 +100,7 @@ def list_edits(name: Name, access: Asker, active: bool = True) -> Json:
     batches = access.ledger.read_batches(row.id)
     return Json(
         {
-            "edits": [_describe_edit(one) for one in edits],
+            "edits": [_describe_edit(edit) for edit in edits],
             "compressions": [describe(batch) for batch in batches],
         }
     )

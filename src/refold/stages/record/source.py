@@ -94,7 +94,7 @@ class Source:
         return self._read(self.fresh)
 
     def _read(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        return tuple(read_as_result(one) if one.id in self.observed else one for one in messages)
+        return tuple(read_as_result(message) if message.id in self.observed else message for message in messages)
 
     def count_untold(self, view: View) -> int:
         """Return the tokens behind this fold that no model has summed up yet."""
@@ -110,12 +110,12 @@ class Source:
         wanted = {message.id for message in self.messages}
         shown = {message.id for item in self.kept if not item.is_fold for message in item.messages}
         span = ReadSpan(
-            read=[one for one in conversation.messages if one.message.id in wanted],
+            read=[message for message in conversation.messages if message.message.id in wanted],
             state=conversation.state,
             evidence=conversation.evidence,
             language=goal.language,
             seen=self.seen,
-            seen_positions=frozenset(one.at for one in conversation.messages if one.message.id in shown),
+            seen_positions=frozenset(message.at for message in conversation.messages if message.message.id in shown),
             secrets=goal.secrets,
         )
         fresh = {message.id for message in self.fresh}

@@ -74,17 +74,17 @@ def choose_values(
     runs = "\n".join(dict.fromkeys(_RUN.findall(seen)))
     chosen: list[Artifact] = []
     room, misses = tokens_max, 0
-    for one in artifacts:
-        if misses > MISSES_MAX or one.weight < WEIGHT_MIN:
+    for artifact in artifacts:
+        if misses > MISSES_MAX or artifact.weight < WEIGHT_MIN:
             break
-        if one.value in (runs if _RUN.fullmatch(one.value) else seen):
+        if artifact.value in (runs if _RUN.fullmatch(artifact.value) else seen):
             continue
-        cost = count(f" {one.value},") + (count(one.note) // 2 if one.note else 0)
+        cost = count(f" {artifact.value},") + (count(artifact.note) // 2 if artifact.note else 0)
         if cost > room:
             misses += 1
             continue
         room -= cost
-        chosen.append(one)
+        chosen.append(artifact)
     while chosen:
         text = _write_values(chosen, language)
         size = count(text)

@@ -110,14 +110,14 @@ def search(access: Access, query: str, name: str) -> FoundPassages:
         results = access.manager.recall(rows[0].id, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
     else:
         results = recall.search_sessions(rows, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
-    found = {one.session_id for one in results}
+    found = {result.session_id for result in results}
     relatives = [row for row in access.list_rows(SESSIONS_MAX, 0) if row.id in found] if name else rows
     names = {row.id: name_session(access, row) for row in (*rows, *relatives)}
     return FoundPassages(tuple(results), names, recall.count_ready(rows), len(rows))
 
 
 def _draw_found(found: FoundPassages, query: str) -> None:
-    shown = [one for one in found.results if one.score >= SCORE_WORDS]
+    shown = [result for result in found.results if result.score >= SCORE_WORDS]
     if shown:
         sessions = len({one.session_id for one in shown})
         count = len(shown)

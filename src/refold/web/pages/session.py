@@ -121,7 +121,7 @@ class SessionTab:
         """Return the handle of the newest fold, where a session opens unless it is a chat or still changing."""
         if self.name.startswith(CHAT_PREFIX) or time.time() - seen.row.updated_at < FRESH_S:
             return ""
-        folds = [one.edit.fold for one in seen.edits if one.is_active and one.edit.fold]
+        folds = [edit.edit.fold for edit in seen.edits if edit.is_active and edit.edit.fold]
         return folds[-1].handle if folds else ""
 
     def _draw_chat(self, seen: Seen) -> None:
@@ -273,7 +273,7 @@ class SessionTab:
     async def undo(self, which: str = "") -> None:
         """Undo the compression that made a fold; the last one if none is named."""
         # An edit that was made on arrival belongs to no compression.
-        batch = next((one.batch_id for one in self.talk.seen.edits if one.edit.id == which), "")
+        batch = next((edit.batch_id for edit in self.talk.seen.edits if edit.edit.id == which), "")
         await self._switch(unfold, which, batch or which)
 
     async def redo(self, which: str = "") -> None:
@@ -360,7 +360,7 @@ class SessionTools:
             self.filled_at = now
             context = self.tab.indicator.context
             self.timeline.fill(await self.source.run(read_moments, seen), context.status.hard if context else 0)
-        is_folded = any(one.is_active and one.batch_id for one in seen.edits)
+        is_folded = any(edit.is_active and edit.batch_id for edit in seen.edits)
         for made, is_on in ((self.fold, is_folded), (self.undo, is_folded), (self.redo, bool(seen.redoable))):
             set_prop(made, "disabled", not is_on)
 

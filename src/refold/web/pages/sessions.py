@@ -139,7 +139,7 @@ class SessionList:
             return  # A later refresh shows what is there now: another search, or the list without a deleted row.
         if is_sample_coming:
             # Hide the sample until it is complete.
-            shown = tuple(one for one in listing.sessions if one.row.id != NAME)
+            shown = tuple(session for session in listing.sessions if session.row.id != NAME)
             hidden = len(listing.sessions) - len(shown)
             listing = Listing(shown, listing.total - hidden, listing.total > hidden)
         now = (listing, is_sample_coming)
@@ -228,7 +228,7 @@ class SessionTable:
 
     def show(self, listing: Listing) -> None:
         """Show a list: rows that stay are changed, not drawn again."""
-        shown = {one.name: one for one in listing.sessions}
+        shown = {session.name: session for session in listing.sessions}
         for name in self.lines.keys() - shown.keys():
             self.lines.pop(name).element.delete()
         changed = []

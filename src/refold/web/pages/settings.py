@@ -343,8 +343,8 @@ class SettingsTab:
             return
         # The user typed on meanwhile: the fields stay, with what is not saved yet.
         self.settings = settings
-        for one in self.fields.values():
-            one.setting = settings[one.setting.name]
+        for field in self.fields.values():
+            field.setting = settings[field.setting.name]
         self.drafts = {name: draft for name, draft in self.drafts.items() if name not in saved or saved[name] != draft}
         await self._try()
 

@@ -73,8 +73,8 @@ def draw_tokens(points: Sequence[Point], *, is_one: bool) -> ui.echart:
 
 def draw_bill(points: Sequence[Point], *, is_one: bool) -> ui.echart:
     """Draw the cumulative cost of requests, with and without compression."""
-    paid = _line("paid", [round(one.dollars, 6) for one in points])
-    raw = _line("raw", [round(one.dollars_raw, 6) for one in points])
+    paid = _line("paid", [round(point.dollars, 6) for point in points])
+    raw = _line("raw", [round(point.dollars_raw, 6) for point in points])
     return _draw("bill", points, [raw, paid], axis=_DOLLARS_SHORT, figure=_DOLLARS, is_one=is_one)
 
 
@@ -97,7 +97,7 @@ def _draw(
     name: str, points: Sequence[Point], series: list[dict[str, Any]], *, axis: str, figure: str, is_one: bool
 ) -> ui.echart:
     options: dict[str, Any] = json.loads(_read_looks())["chart"]
-    options["legend"]["data"] = [{"name": one["name"], "icon": _find_icon(one)} for one in reversed(series)]
+    options["legend"]["data"] = [{"name": curve["name"], "icon": _find_icon(curve)} for curve in reversed(series)]
     options["tooltip"][":valueFormatter"] = figure
     options["xAxis"]["data"] = _name_places(points, is_one=is_one)
     options["yAxis"]["axisLabel"][":formatter"] = axis
@@ -337,8 +337,8 @@ def _name_kind(event: Event) -> str:
 
 def _tell_reason(event: Event) -> str:
     folds = [
-        say("statistics.fold_size", count=one.messages, before=one.tokens_before, after=one.tokens_after)
-        for one in list_folds(event)
+        say("statistics.fold_size", count=fold.messages, before=fold.tokens_before, after=fold.tokens_after)
+        for fold in list_folds(event)
     ]
     return "; ".join([say_reason(read_reason(event.fields.get("reason"))), *folds])
 
