@@ -27,6 +27,7 @@ from refold.testing.provider_rules import count_input, find_refusal
 from refold.tokens import counter_for, model_info
 
 SECONDS_MAX = 1_200
+NODE = "node@24.21.0"  # For clients that need a newer Node than this machine may have.
 SHELLS = ("bash", "shell", "shell_command", "exec_command", "run_shell_command", "local_shell")
 TASK = "Run the next command as long as there is one, then say that you are done."
 
@@ -99,9 +100,11 @@ CLIENTS = [
     ),
     Client(
         "ai-sdk",
-        "ai @ai-sdk/openai zod",
+        f"ai@7.0.173 @ai-sdk/openai@4.0.118 zod@4.6.7 {NODE}",
         "gpt-5",
-        lambda program, model, steps: ["node", str(program), model, TASK, str(steps)],
+        lambda program, model, steps: [
+            *(str(program.parent / "node_modules" / ".bin" / "node"), str(program), model, TASK, str(steps)),
+        ],
         is_npm=True,
         thinks=True,
         script="agent.mjs",
@@ -121,7 +124,7 @@ CLIENTS = [
     ),
     Client(
         "llm",
-        "llm",
+        "llm==0.36",
         "gpt-4o-mini",
         loop("{program} -m {model} '{text}'", '{program} -c "{text}"'),
         has_tools=False,
@@ -131,7 +134,7 @@ CLIENTS = [
 
 # Clients that only the tests in tests/clients run: their folder and package.
 OTHERS = {
-    "pi": "@mariozechner/pi-coding-agent@0.73.1",
+    "pi": f"@earendil-works/pi-coding-agent@0.87.1 {NODE}",
     "cn": "@continuedev/cli@1.5.47",
     "cline": "cline@3.0.65",
     "kilo": "@kilocode/cli@7.7.7",
@@ -153,7 +156,7 @@ def install_others(folder: Path) -> None:
                 run_quietly([str(home / "bin" / "pip"), "install", "-q", *package.split()])
             else:
                 (home / "package.json").write_text(json.dumps({"name": f"refold-{name}"}))
-                run_quietly(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", package])
+                run_quietly(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", *package.split()])
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             print(f"{name} is not installed: {str(error)[:200]}")
 

@@ -250,6 +250,8 @@ class Bench:
 
     def __init__(self, folder: Path, case: Case, providers: Mapping[str, ScriptedProvider]) -> None:
         self.folder, self.case, self.providers = folder, case, providers
+        # A client may have brought a Node of its own.
+        self.path = f"{(CLIENTS / PROGRAMS[case.client][0]).parent}{os.pathsep}{os.environ['PATH']}"
         for name in ("home", "work", case.folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
         if case.has_git:
@@ -265,8 +267,7 @@ class Bench:
 
     def trust(self) -> None:
         """Agree to what the project's files choose, as its owner does once."""
-        place = (CLIENTS / PROGRAMS[self.case.client][0]).parent
-        environ = {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.folder / "home")}
+        environ = {"PATH": self.path, "HOME": str(self.folder / "home")}
         environ |= {name: self.fill(text) if name != "HOME" else text for name, text in self.case.environ.items()}
         command = [sys.executable, "-m", "refold", "trust"]
         subprocess.run(command, cwd=self.folder / self.case.folder, env=environ, check=True, capture_output=True)
@@ -275,7 +276,7 @@ class Bench:
         """Run the client; return what arrived where."""
         path, arguments = PROGRAMS[self.case.client]
         seen = {name: len(provider.requests) for name, provider in self.providers.items()}
-        environ = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "DISABLE_AUTOUPDATER": "1"}
+        environ = {"PATH": self.path, "HOME": str(self.folder / "home"), "DISABLE_AUTOUPDATER": "1"}
         environ |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "REFOLD_LANGUAGE": "en"}
         environ |= {name: self.fill(text) if name != "HOME" else text for name, text in self.case.environ.items()}
         command = [*wrapper, str(CLIENTS / path), *self.case.before, *arguments, *self.case.after]
