@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from refold.errors import LedgerError
+from refold.ledger.sql.migrations import read_steps
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 from tests.ledger.shown import SHOWN, put_raws
+from tests.ledger.versions import VERSIONS, write_rows
 from tests.postgres import empty_database, server_url
 
 if TYPE_CHECKING:
@@ -40,59 +40,18 @@ def connect(url: str) -> Any:
     return psycopg.connect(url, autocommit=True, options="-csearch_path=refold,pg_catalog")
 
 
-def hash_hex(content: bytes, size: int = 16) -> str:
-    return hashlib.blake2b(content, digest_size=size).hexdigest()
-
-
-def build_v1(url: str) -> None:
-    """Three messages, the first two folded, one event: frozen SQL and bytes, independent of today's code."""
-    schema = Path(__file__).with_name("postgres_v1.sql").read_text(encoding="utf-8")
+def build(url: str, version: int) -> None:
+    """Write a ledger of a released version."""
     with connect(url) as db:
         db.execute("CREATE SCHEMA refold")
         db.execute("CREATE TABLE ledger_version (version integer NOT NULL)")
-        db.execute("INSERT INTO ledger_version VALUES (1)")
-        db.execute(schema)
-        db.execute(
-            "INSERT INTO session OVERRIDING SYSTEM VALUE "
-            "VALUES (1, 'old', 10.0, 11.0, 'openai-chat', 'gpt', '{}', 3, 1, 1, 3, 30, 1)"
-        )
-        parent = ""
-        ids = []
-        for seq, text in enumerate(("first", "second", "third"), 1):
-            body = f'{{"role":"user","content":"{text}"}}'.encode()
-            digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-            message_id = hash_hex(f"{parent}/{digest}".encode())
-            checksum = hashlib.blake2b(body, key=bytes.fromhex(digest), digest_size=8).digest()
-            values = (seq, *map(bytes.fromhex, (message_id, parent, digest)), body, checksum)
-            db.execute("INSERT INTO message VALUES (1, %s, %s, %s, %s, 'user', 10, 10.0, %s, %s)", values)
-            parent = message_id
-            ids.append(message_id)
-        db.execute("INSERT INTO path VALUES (1, 4294967296, 1, 3)")
-        db.execute("INSERT INTO batch OVERRIDING SYSTEM VALUE VALUES (1, 1, 'b1', 'tokens', 20, 5, 11.0)")
-        payload = (
-            b'{"kind":"fold","stage":"fold","part":null,"text":"summary of two","role":"user","reason":"","level":0,'
-            b'"made_from":[],"tokens_before":20,"tokens_after":5,"fold":{"handle":"f:00000000","summary":"two",'
-            b'"facts":[],"artifacts":[],"key_points":[],"turn_range":[0,0],"by":"extract"}}'
-        )
-        head = repr(("fold", "fold", None, "user", 0))
-        edit_id = hash_hex(b"".join(piece.encode() + b"\0" for piece in (head, "summary of two", *ids[:2])), 8)
-        sql = "INSERT INTO edit OVERRIDING SYSTEM VALUE VALUES (1, 1, %s, 'fold', 0, 1, true, 2, 11.0, %s)"
-        db.execute(sql, (edit_id, payload))
-        db.execute("INSERT INTO cover VALUES (1, 0, 1, 1, 2)")
-        db.execute("INSERT INTO event OVERRIDING SYSTEM VALUE VALUES (1, 1, 'compressed', 11.0, '{}')")
+        db.execute("INSERT INTO ledger_version VALUES (%s)", (version,))
+        db.execute(read_steps("postgres")[0])
+        write_rows("postgres", db.execute)
         for table, column in (("session", "key"), ("batch", "key"), ("edit", "key"), ("event", "id")):
             db.execute(f"ALTER TABLE {table} ALTER COLUMN {column} RESTART WITH 2")
-
-
-def build_v2(url: str) -> None:
-    """The same, with the view ``messages`` of the second schema."""
-    build_v1(url)
-    with connect(url) as db:
-        db.execute(Path(__file__).with_name("postgres_v2.sql").read_text(encoding="utf-8"))
-        db.execute("UPDATE ledger_version SET version = 2")
-
-
-BUILDERS = {1: build_v1, 2: build_v2}
+        for step in read_steps("postgres")[1:version]:
+            db.execute(step)
 
 
 def read_columns(url: str) -> list[Any]:
@@ -105,18 +64,11 @@ def read_columns(url: str) -> list[Any]:
         return [*db.execute(sql).fetchall(), *db.execute(indexes).fetchall()]
 
 
-def test_every_released_schema_has_a_builder() -> None:
-    pytest.importorskip("psycopg")
-    from refold.ledger.sql.migrations import read_steps
-
-    assert sorted(BUILDERS) == list(range(1, len(read_steps("postgres")) + 1))
-
-
-@pytest.mark.parametrize("version", sorted(BUILDERS))
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_record_of_every_version_is_brought_up_to_date_and_keeps_all(
     version: int, url: str, ledger: PostgresLedger
 ) -> None:
-    BUILDERS[version](url)
+    build(url, version)
     assert read_texts(ledger, "old") == ["first", "second", "third"]
     assert [stored.edit.text for stored in ledger.read_edits("old")] == ["summary of two"]
     assert [message.is_compressed for message in ledger.read_messages("old")] == [True, True, False]
@@ -137,8 +89,6 @@ def test_a_record_of_every_version_is_brought_up_to_date_and_keeps_all(
 
 
 def test_a_record_that_is_newer_is_refused_and_left_alone(url: str, ledger: PostgresLedger) -> None:
-    from refold.ledger.sql.migrations import read_steps
-
     send(ledger, ["a"])
     ledger.close()
     with connect(url) as db:
@@ -167,7 +117,6 @@ def test_a_step_that_fails_leaves_the_record_at_its_old_version(url: str, ledger
     import psycopg
 
     from refold.ledger.postgres_server import migrate
-    from refold.ledger.sql.migrations import read_steps
 
     send(ledger, ["a"])
     before = read_columns(url)
