@@ -62,7 +62,7 @@ def test_s3_1_where_it_is_allowed_the_conversations_model_writes_plain_text(
 
 
 def test_s3_9_the_page_names_the_switch(tmp_path: Path, empty_home: Path) -> None:
-    from refold.sentences import translate
+    from refold.sentences import tr
     from refold.server.api.interface import Access
     from refold.server.auth import Caller
     from refold.web.context import read_context
@@ -72,7 +72,7 @@ def test_s3_9_the_page_names_the_switch(tmp_path: Path, empty_home: Path) -> Non
         (row,) = rig.manager.ledger.list_sessions()
         missing = read_context(Access(rig.application, Caller("")), row.id).missing
         assert missing is not None
-        assert "gateway.summaries: client" in translate(missing, "zh")
+        assert "gateway.summaries: client" in tr(missing, "zh")
     with start_rig(tmp_path / "v", config=HYBRID, settings={"summaries": "client"}) as rig:
         talk(rig, "en")
         (row,) = rig.manager.ledger.list_sessions()

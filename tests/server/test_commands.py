@@ -16,7 +16,7 @@ import pytest
 
 from refold.cli.serve import make_application
 from refold.errors import ConfigError, find_sentence
-from refold.sentences import translate
+from refold.sentences import tr
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
 from tests.cli.running import Shell
@@ -143,7 +143,7 @@ def test_advice_about_a_setting_is_translated_and_a_plain_off_is_taken(tmp_path,
     (tmp_path / "refold.yaml").write_text("gateway:\n  port: yes\n")
     with pytest.raises(ConfigError) as error:
         load_settings(tmp_path)
-    assert translate(find_sentence(error.value), "zh").endswith("gateway.port 是 True；请给出数字")
+    assert tr(find_sentence(error.value), "zh").endswith("gateway.port 是 True；请给出数字")
     (tmp_path / "refold.yaml").write_text("gateway:\n  summaries: off\n")
     assert load_settings(tmp_path).summaries == "off"
 

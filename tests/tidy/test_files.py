@@ -27,28 +27,28 @@ HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 MODULES_MAX = 346
 # The most lines of each package; "refold" are the modules at the top. The numbers only fall.
 LINES_MAX = {
-    "agent": 1_992,
+    "agent": 1_982,
     "budget": 790,
-    "cli": 6_463,
+    "cli": 6_459,
     "config": 2_384,
-    "conversation": 1_604,
+    "conversation": 1_585,
     "designs": 254,
     "formats": 2_286,
     "integrations": 1_864,
     "ladder": 863,
-    "ledger": 4_702,
-    "llm": 1_927,
-    "manager": 5_922,
-    "readers": 1_189,
+    "ledger": 4_700,
+    "llm": 1_925,
+    "manager": 5_920,
+    "readers": 1_187,
     "reading": 5_383,
     "recall": 3_306,
     "refold": 2_387,
-    "replay": 1_896,
-    "server": 7_640,
+    "replay": 1_882,
+    "server": 7_639,
     "stages": 6_450,
     "testing": 2_133,
     "tokens": 1_022,
-    "web": 5_833,
+    "web": 5_790,
 }
 # What a new capability may add to a package: how many lines, and for what. Mending and moving code has no budget.
 NEW_LINES: tuple[tuple[str, str, int], ...] = (
@@ -142,6 +142,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("web", "automatic compression is switched on the page", 26),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
+    ("refold", "one catalogue of texts: conversation and agent gave up theirs", 20),
 )
 MANY_ARGUMENTS_MAX = 22
 # The size of an adapter: the lines of its module without imports, docstrings, comments and blank lines.

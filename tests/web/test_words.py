@@ -12,10 +12,10 @@ import pytest
 from refold.conversation.message import Kind, Role
 from refold.conversation.reason import Language
 from refold.conversation.view import RECALL, FactKind
-from refold.sentences import choose_language
+from refold.sentences import choose_language, read_texts, tr
 from refold.stages import STAGES
 from refold.stages.record.values import SORT_NAMES as SORTS
-from refold.web.visit import LANGUAGES, read_words, say_in
+from refold.web.visit import LANGUAGES
 
 PAGE = Path(__file__).parents[2] / "src" / "refold" / "web"
 
@@ -25,20 +25,19 @@ def find_slots(text: str) -> set[str]:
 
 
 def test_both_languages_have_every_text_with_the_same_values_in_it() -> None:
-    english, chinese = read_words("en"), read_words("zh")
-    needed = {key for key in english if not key.startswith("settings.means_")}
-    assert needed <= chinese.keys()
-    assert chinese.keys() <= english.keys()
-    for key, text in chinese.items():
-        assert english[key].strip(), key
+    english, chinese = read_texts("en"), read_texts("zh")
+    areas = {key.partition(".")[0] for key in english}
+    assert {key for key in chinese if "." in key and key.partition(".")[0] in areas} == english.keys()
+    for key, text in english.items():
         assert text.strip(), key
-        assert find_slots(english[key]) == find_slots(text), key
+        assert chinese[key].strip(), key
+        assert find_slots(text) == find_slots(chinese[key]), key
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_text_is_written_twice(language: Language) -> None:
-    lines = (PAGE / "locale" / f"{language}.json").read_text("utf-8")
-    keys = re.findall(r'^  "([^"]+)":', lines, re.M)
+    lines = (PAGE.parent / "locale" / f"{language}.json").read_text("utf-8")
+    keys = re.findall(r'^ "((?:[^"\\]|\\.)+)":', lines, re.M)
     assert sorted(keys) == sorted(set(keys)), "the later text would silently replace the earlier one"
 
 
@@ -53,7 +52,7 @@ def test_every_text_that_a_page_asks_for_exists() -> None:
         asked |= find_asked(r'\b(?:say|_)\(\s*f?"([a-z_.{}]+)"', path.read_text("utf-8"))
     assert len(asked) > 100
     for key in asked - {"area.key"}:
-        found = [one for one in read_words("en") if re.fullmatch(re.escape(key).replace(r"\*", ".+"), one)]
+        found = [one for one in read_texts("en") if re.fullmatch(re.escape(key).replace(r"\*", ".+"), one)]
         assert found, key
 
 
@@ -65,14 +64,14 @@ def test_every_text_that_the_browser_asks_for_exists(script: str, prefix: str) -
     asked |= set(re.findall(r'this\.say\([^()]*\? "[a-z_]+" : "([a-z_]+)"', source))
     assert len(asked) > 5
     for key in asked:
-        found = [one for one in read_words("en") if re.fullmatch(re.escape(prefix) + key.replace("*", ".+"), one)]
+        found = [one for one in read_texts("en") if re.fullmatch(re.escape(prefix) + key.replace("*", ".+"), one)]
         assert found, key
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_name_that_the_browser_fills_into_a_key_has_words(language: Language) -> None:
     """A part, a stage, a sort of value or a kind of fact without words would show its key."""
-    words = read_words(language)
+    words = read_texts(language)
     stages = {*STAGES, RECALL, "archive"}
     filled = {
         "kind": get_args(Kind),
@@ -108,4 +107,4 @@ def test_the_language_is_the_chosen_one_or_the_first_the_browser_accepts(
 
 
 def test_values_are_filled_in_as_they_are() -> None:
-    assert say_in("en", "shell.failed", why="{0} <b> {x}") == "That did not work: {0} <b> {x}"
+    assert tr("shell.failed", "en", why="{0} <b> {x}") == "That did not work: {0} <b> {x}"

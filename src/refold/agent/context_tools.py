@@ -11,12 +11,10 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from refold.agent.tools import Tool, make_tool
-from refold.conversation.reason import Language, Reason, fill_template, say
+from refold.conversation.reason import Language, Reason, say
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.ledger.records import ContextSummary
 from refold.manager import ContextCompressionManager
@@ -24,7 +22,7 @@ from refold.manager.compress import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import SETTINGS
 from refold.recall.search import Recalled
-from refold.sentences import describe_steps
+from refold.sentences import describe_steps, tr
 
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000
@@ -220,13 +218,6 @@ def _check_setting(name: str, value: object, texts: Texts) -> str:
 _SUMMARY_CHARS = 4_000
 
 
-@cache
-def _read_texts() -> dict[str, tuple[str, str]]:
-    """Return every text in English and Chinese; ``{count:count message}`` is a figure with its noun."""
-    texts: dict[str, tuple[str, str]] = json.loads((files("refold") / "locale" / "tools.json").read_text("utf-8"))
-    return texts
-
-
 @dataclass(frozen=True, slots=True)
 class Texts:
     """The sentences in one language: ``texts("page", handle=…)``."""
@@ -234,7 +225,7 @@ class Texts:
     language: Language
 
     def __call__(self, key: str, **values: object) -> str:
-        return fill_template(_read_texts()[key][self.language == "zh"], values)
+        return tr(f"tool.{key}", self.language, **values)
 
     def explain(self, key: str, reason: Reason, **values: object) -> str:
         """Return a text that names a reason as ``why``."""

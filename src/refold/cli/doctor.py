@@ -22,9 +22,8 @@ from refold.cli.app import PlainTyper, app, read_extras
 from refold.cli.input import open_workspace
 from refold.cli.options import AsJson, Workspace
 from refold.cli.output import make_console, note, write_json
-from refold.cli.words import clean_line, count_things, describe_error, find_language, tr, use_language
+from refold.cli.words import clean_line, count_things, describe_error, tr, use_language
 from refold.errors import ConfigError, RefoldError
-from refold.sentences import translate
 
 if TYPE_CHECKING:
     from refold.ledger.records import SessionRow
@@ -214,7 +213,7 @@ def _check_summaries(workspace: str) -> Check:
     config = load_config(workspace, skips_refused=True)
     settings = read_block(GatewaySettings, workspace, skips_refused=True)
     if (missing := find_missing_switch(config, settings)) is not None:
-        found, remedy = (translate(cast("str", missing.values[name]), find_language()) for name in ("found", "remedy"))
+        found, remedy = (tr(cast("str", missing.values[name])) for name in ("found", "remedy"))
         return Check("summaries", "hint", found, remedy)
     is_asked = can_ask_model(config, settings)
     words = tr("behind the gateway, a model writes them") if is_asked else tr("behind the gateway, rules write them")

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from refold import sentences
-from refold.errors import RefoldError, Sentence
+from refold.errors import RefoldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ def find_language() -> Language:
 
 def tr(text: str, /, **values: object) -> str:
     """Return a text in the user's language, with its values filled in; one without a translation stays as it is."""
-    return sentences.translate(Sentence(text, **values) if values else text, find_language())
+    return sentences.tr(text, find_language(), **values)
 
 
 def describe_error(error: RefoldError) -> str:
@@ -64,9 +64,7 @@ def describe_steps(stages: Iterable[StageReport]) -> str:
 
 def count_things(number: int, thing: str) -> str:
     """Return ``1 message``, ``12 messages``, in the user's language."""
-    if find_language() == "zh":
-        return sentences.read_chinese()[f"# {thing}"].format(count=number)
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return tr(f"# {thing}", count=number) if find_language() == "zh" else sentences.count_things(number, thing)
 
 
 def say_reason(reason: Reason | str) -> str:

@@ -2,7 +2,7 @@
 
 Make one by calling it: ``because.OVER_HARD(tokens=131072, limit=128000)``. A template is a phrase that can follow
 "why:" and can be quoted inside another one. Codes are stored in ledgers and counted in metrics: never rename one.
-``locale/reasons.json`` has the Chinese.
+``locale/zh.json`` has the Chinese.
 """
 
 from __future__ import annotations

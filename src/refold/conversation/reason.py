@@ -2,9 +2,9 @@
 
 The program stores, counts and compares codes, never sentences. People read ``say(reason, language)``, which fills the
 template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes with their
-English, ``locale/reasons.json`` the Chinese.
-Records of earlier versions hold sentences, and so may edits of plugins: such a text becomes a reason with the code
-``text``, which reads the same in every language. This module also decides which language a text is in.
+English, ``locale/zh.json`` the Chinese. Records of earlier versions hold sentences, and so may edits of plugins: such a
+text becomes a reason with the code ``text``, which reads the same in every language. This module also decides which
+language a text is in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from string import Formatter
 from typing import Any, Literal, Union
 
-from refold.sentences import read_chinese
+from refold.sentences import count_things as count_things
+from refold.sentences import fill_template, read_texts
 
 Language = Literal["en", "zh"]
 
@@ -35,11 +36,6 @@ def detect_language(texts: Iterable[str]) -> Language:
         words += len(_WORD.findall(sample))
     # A Chinese character carries about as much as half an English word.
     return "zh" if han and han >= _ZH_SHARE * (han + 2 * words) else "en"
-
-
-def count_things(number: int, thing: str) -> str:
-    """Return a number of things in English: ``1 message``, ``2,000 messages``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def shorten_number(value: float) -> str:
@@ -136,23 +132,9 @@ def _say(reason: Reason, language: Language, depth: int) -> str:
         name: _say(one, language, depth + 1) if isinstance(one, Reason) else one for name, one in reason.values.items()
     }
     try:
-        return fill_template(kind.english if language == "en" else read_chinese("reasons")[kind.code], values)
+        return fill_template(kind.english if language == "en" else read_texts("zh")[f"reason.{kind.code}"], values)
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return reason.to_header()
-
-
-class _TemplateWriter(Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        noun = format_spec.removeprefix("count ")
-        return count_things(value, noun) if noun != format_spec else format(value, format_spec)
-
-
-_WRITER = _TemplateWriter()
-
-
-def fill_template(template: str, values: Mapping[str, object]) -> str:
-    """Return a template with its values; ``{requests:count request}`` is a figure with its noun in the right number."""
-    return _WRITER.vformat(template, (), values)
 
 
 def as_reason(words: Reason | str) -> Reason:

@@ -25,7 +25,7 @@ from refold.reading.state import (
     StandingRule,
     State,
 )
-from refold.sentences import translate
+from refold.sentences import tr
 
 LINES_MAX = 8  # Entries of a section on the page, newest first; the rest is counted.
 _TASK_CHARS = 900
@@ -125,7 +125,7 @@ def list_sections(state: State, language: Language, most: int = LINES_MAX) -> li
         if title == "Exact values":
             lines = _drop_shown(state, lines, sections)
         if lines:
-            sections.append(StateSection(translate(title, language), lines[:most], max(0, len(lines) - most)))
+            sections.append(StateSection(tr(title, language), lines[:most], max(0, len(lines) - most)))
     return sections
 
 
@@ -147,11 +147,11 @@ def describe_state(state: State) -> dict[str, object]:
 
 
 def _name(word: str, language: Language) -> str:
-    return translate(_NAMES.get(word, word), language)
+    return tr(_NAMES.get(word, word), language)
 
 
 def _say(sentence: Sentence, language: Language) -> str:
-    return translate(sentence, language)
+    return tr(sentence, language)
 
 
 def _write_task(state: State, language: Language) -> Iterator[StateLine]:

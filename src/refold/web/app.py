@@ -28,7 +28,7 @@ from refold.config.load import open_user_folder
 from refold.config.trust import SECRET_FILE
 from refold.errors import ConfigError
 from refold.offload import make_folder
-from refold.sentences import choose_language
+from refold.sentences import choose_language, tr
 from refold.server.auth import Caller, KeyRing
 from refold.server.request import (
     BodyTooLarge,
@@ -40,7 +40,7 @@ from refold.server.request import (
     find_header,
     read_body,
 )
-from refold.web.visit import PREFIX, say_in
+from refold.web.visit import PREFIX
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -209,7 +209,7 @@ def _make_form(scope: Scope, *, is_wrong: bool = False) -> Response:
 
     language = choose_language("", find_header(scope["headers"], b"accept-language"))
     keys = ("sign_in", "sign_in_why", "key", "key_wrong")
-    words = {key: escape(say_in(language, f"shell.{key}")) for key in keys}
+    words = {key: escape(tr(f"shell.{key}", language)) for key in keys}
     page = (
         (_STATIC / "login.html")
         .read_text("utf-8")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from refold.errors import ConfigError
 from refold.server.auth import make_id
@@ -24,7 +25,7 @@ from refold.web.room import (
     list_offer,
     read_chat_block,
 )
-from refold.web.shell import ask_text, button, guarded, icon, set_prop, set_text, text, to_script
+from refold.web.shell import ask_text, button, guarded, icon, set_prop, text, to_script
 from refold.web.visit import clean, explain, find_visit, say
 
 SHOWN_CHARS_MAX = 400_000
@@ -52,20 +53,20 @@ class LiveView:
         if live.step != self._step:
             self._begin(live.step)
         self._add_words(live.pieces)
-        set_text(self._thought, clean(live.thinking))
+        self._thought.text = clean(live.thinking)
         self._thinking.set_visibility(bool(live.thinking))
         for call in live.calls:
             self._draw_call(call)
         working = say("chat.optimising") if live.is_compressing else say("chat.writing") if room.is_running else ""
-        set_text(self._state, working)
+        self._state.text = working
         self._state.set_visibility(bool(working))
-        set_text(self._note, clean(say(live.note[0], **live.note[1])) if live.note else "")
+        self._note.text = clean(say(live.note[0], **live.note[1])) if live.note else ""
         self._note.set_visibility(live.note is not None)
 
     def _begin(self, step: int) -> None:
         self._step = step
         self._pieces = self._chars = 0
-        self._shown_calls: dict[str, tuple[ui.element, ui.element]] = {}
+        self._shown_calls: dict[str, tuple[TextElement, TextElement]] = {}
         self.box.clear()
         with self.box:
             with ui.element("details").classes("call") as self._thinking:
@@ -99,9 +100,9 @@ class LiveView:
             self._shown_calls[call.id] = (state, result)
         if call.is_done:
             state, result = self._shown_calls[call.id]
-            set_text(state, say("chat.call_failed") if call.is_error else say("chat.call_done", seconds=call.seconds))
+            state.text = say("chat.call_failed") if call.is_error else say("chat.call_done", seconds=call.seconds)
             state.classes(add="bad" if call.is_error else "good")
-            set_text(result, clean(call.text[:CALL_CHARS_MAX]))
+            result.text = clean(call.text[:CALL_CHARS_MAX])
 
 
 class ModelPicker:
@@ -121,7 +122,7 @@ class ModelPicker:
 
     def draw_list(self) -> None:
         self.list = ui.element("select").classes("picker")
-        self.list._props["aria-label"] = say("chat.model")
+        self.list.props["aria-label"] = say("chat.model")
         self.list.on("change", guarded(self._pick), js_handler="(e) => emit(e.target.value)")
         self.list.set_visibility(False)
 
@@ -153,7 +154,7 @@ class ModelPicker:
     def _draw(self) -> None:
         self._draw_options()
         self.list.set_visibility(bool(self.name))
-        set_text(self.why, self._tell_why())
+        self.why.text = self._tell_why()
         problem = bool(self._offer.problem)
         # A new installation has no model yet: that is no fault.
         kind = "faint" if not problem else "problem" if self._offer.wanted else "problem mild"
@@ -167,14 +168,14 @@ class ModelPicker:
             for name in dict.fromkeys((*self._offer.names, self.name)):
                 if name and clean(name) == name:
                     option = text("option", name)
-                    option._props["value"] = name
-                    option._props["selected"] = name == self.name
-            text("option", say("chat.other_model"))._props["value"] = OTHER
+                    option.props["value"] = name
+                    option.props["selected"] = name == self.name
+            text("option", say("chat.other_model")).props["value"] = OTHER
 
     def _draw_warning(self) -> None:
         is_small = 0 < self._window < self._tokens
         warning = say("chat.squeeze", tokens=self._tokens, window=self._window, model=self.name) if is_small else ""
-        set_text(self.warning, warning)
+        self.warning.text = warning
         self.warning.set_visibility(is_small)
 
     def _tell_why(self) -> str:
@@ -241,7 +242,7 @@ class ChatBox:
             self.problem = text("div", "", "problem").props("role=alert")
             with ui.element("div").classes("composer-box"):
                 self.field = ui.element("textarea").classes("composer-field").props("rows=1 maxlength=1000000 dir=auto")
-                self.field._props.update({"placeholder": say("chat.placeholder"), "aria-label": say("chat.label")})
+                self.field.props.update({"placeholder": say("chat.placeholder"), "aria-label": say("chat.label")})
                 self.field.on("keydown", guarded(self._take_key), js_handler=_ON_KEY)
                 with ui.element("div").classes("composer-end"):
                     self.model.draw_list()
@@ -258,7 +259,7 @@ class ChatBox:
         self.stop.set_visibility(room.is_running)
         self.send.set_visibility(not room.is_running)
         self.problem.set_visibility(bool(room.problem))
-        set_text(self.problem, say("chat.failed", why=explain(room.problem, 1_000)) if room.problem else "")
+        self.problem.text = say("chat.failed", why=explain(room.problem, 1_000)) if room.problem else ""
         for element in (self.field, self.send):
             set_prop(element, "disabled", not can_talk)
         self.model.enable(not room.is_running)

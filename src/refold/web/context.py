@@ -24,12 +24,12 @@ from refold.manager.session import parse_stored
 from refold.manager.session_state import SessionState
 from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
-from refold.sentences import translate
+from refold.sentences import tr
 from refold.server.api.interface import Access
 from refold.server.settings import find_missing_switch
 from refold.tokens import model_info
 from refold.web.data import find_speaker
-from refold.web.shell import button, heading, notify, set_prop, set_text, sheet, text
+from refold.web.shell import button, heading, notify, set_prop, sheet, text
 from refold.web.visit import clean, find_visit, say, say_reason
 
 WORDS_CHARS = 110
@@ -185,7 +185,7 @@ class CompressSheet:
             with ui.element("label").classes("field"):
                 text("span", say("session.instructions"))
                 field = ui.element("textarea").classes("input").props("rows=2 maxlength=4000")
-                field._props["placeholder"] = say("session.instructions_hint")
+                field.props["placeholder"] = say("session.instructions_hint")
                 field.on("input", self._take, js_handler="(e) => emit(e.target.value)", throttle=0.1)
             self.result = ui.element("div").classes("preview").props("aria-live=polite")
             with ui.element("div").classes("sheet-end"):
@@ -273,7 +273,7 @@ class Indicator:
         self.context: Context | None = None
         self._on_switch = on_switch
         with ui.element("section").classes("context") as self.box:
-            self.box._props["aria-label"] = say("session.context")
+            self.box.props["aria-label"] = say("session.context")
             with ui.element("div").classes("context-words") as self.words:
                 text("p", say("session.counting"), "faint")
             self.gauge = ui.element("div").classes("context-gauge")
@@ -281,7 +281,7 @@ class Indicator:
                 self.busy = text("span", say("session.optimising"), "chip accent busy").props("role=status")
                 self.button = button(say("session.compress"), on_compress, icon_name="compress")
                 self.more = button("", self._flip, kind="square details", icon_name="more")
-                self.more._props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
+                self.more.props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
         self.show_busy(False)
 
     def draw_details(self) -> None:
@@ -297,9 +297,8 @@ class Indicator:
 
     def _flip(self) -> None:
         """Show or hide the details on a narrow screen."""
-        is_open = self.more._props["aria-expanded"] == "false"
-        self.more._props["aria-expanded"] = str(is_open).lower()
-        self.more.update()
+        is_open = self.more.props["aria-expanded"] == "false"
+        self.more.props["aria-expanded"] = str(is_open).lower()
         self.box.classes(add="is-wide" if is_open else "", remove="" if is_open else "is-wide")
 
     def show_busy(self, is_busy: bool) -> None:
@@ -317,7 +316,7 @@ class Indicator:
         if context == self.context:
             return
         self.context = context
-        set_text(self.switch, say("session.auto_on" if self.is_off else "session.auto_off"))
+        self.switch.text = say("session.auto_on" if self.is_off else "session.auto_off")
         self._draw(None)
         self.details.clear()
         with self.details:
@@ -361,8 +360,8 @@ def _draw_gauge(context: Context, then: Then | None) -> None:
     top = max(status.hard, tokens)
     parts = {"recent": tokens} if then else context.parts
     with ui.element("div").classes("gauge") as gauge:
-        gauge._props.update({"role": "meter", "aria-valuemin": 0, "aria-valuemax": status.hard})
-        gauge._props.update({"aria-valuenow": tokens, "aria-label": say("session.of", tokens=tokens, hard=status.hard)})
+        gauge.props.update({"role": "meter", "aria-valuemin": 0, "aria-valuemax": status.hard})
+        gauge.props.update({"aria-valuenow": tokens, "aria-label": say("session.of", tokens=tokens, hard=status.hard)})
         with ui.element("div").classes("gauge-track"):
             for part in PARTS:
                 width = parts.get(part, 0) / top
@@ -372,7 +371,7 @@ def _draw_gauge(context: Context, then: Then | None) -> None:
         if not then:
             for tier, at in context.tiers:
                 tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, at / top):.2%}")
-                tick._props["title"] = say(f"session.tier_{tier}", tokens=at)
+                tick.props["title"] = say(f"session.tier_{tier}", tokens=at)
     if then:
         return
     with ui.element("dl").classes("parts"):
@@ -403,7 +402,7 @@ def _draw_notes(context: Context) -> None:
     if status.stopped:
         text("p", say("session.stopped", why=say_reason(status.stopped)), "problem small")
     if context.missing:
-        text("p", translate(context.missing, find_visit().language), "soft note")
+        text("p", tr(context.missing, find_visit().language), "soft note")
     window = say(f"session.window_by_{context.window_by}", tokens=status.window)
     rows = [
         ("model", status.model or say("session.no_model")),

@@ -65,7 +65,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         target = self._find_row(handle) if handle else -1
         self.place = self.outline[target].key if target >= 0 else ""
         words = list_words(visit.language, "session.talk_")
-        self._props.update(
+        self.props.update(
             words=words,
             count=len(self.outline),
             version=self.version,
@@ -82,12 +82,12 @@ class ConversationView(ui.element, component="parts/conversation.js"):
 
     async def give_first(self) -> None:
         """Put the first visible rows into the page itself, which saves a round trip."""
-        target = self._props["target"]
+        target = self.props["target"]
         middle = target if target >= 0 else len(self.outline) - 1
         start = max(0, middle - FIRST_ROWS // 2)
         rows = self.outline[start : middle + FIRST_ROWS // 2]
         content = await self.source.run(describe_rows, self.seen, self.look, rows, self.language)
-        self._props["given"] = {"start": start, "rows": content}
+        self.props["given"] = {"start": start, "rows": content}
 
     def _make_outline(self) -> list[OutlineRow]:
         seen = self.seen
@@ -107,8 +107,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         """Show a session as it was at a request; or as it is now, and follow it again."""
         self.seen = seen
         self.is_frozen = is_past
-        self._props["frozen"] = is_past
-        self.update()
+        self.props["frozen"] = is_past
         if self.role:
             roles = await self.source.run(read_roles, seen)
             if self.seen is not seen:
@@ -155,8 +154,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
 
     def show_only_sent(self, is_on: bool) -> None:
         """Show of records only what the model reads."""
-        self._props["only-sent"] = is_on
-        self.update()
+        self.props["only-sent"] = is_on
 
     async def refresh(self) -> bool:
         """Show what has changed; return True if anything did."""
@@ -193,8 +191,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         before = next((row for row in self.outline if row.key == self.place), None)
         self.look = look
         self.outline = self._make_outline()
-        self._props["look"] = look
-        self.update()
+        self.props["look"] = look
         at = self._find_same(before)
         if at < 0 and look == "difference":  # At the end nothing differs.
             at = max((place for place, row in enumerate(self.outline) if row.kind == "fold"), default=-1)
@@ -386,7 +383,7 @@ class Timeline(ui.element, component="parts/timeline.js"):
         super().__init__()
         language = find_visit().language
         words = list_words(language, "session.time_")
-        self._props.update(words=words, moments=[], at=0, limit=0, language="zh-CN" if language == "zh" else "en-GB")
+        self.props.update(words=words, moments=[], at=0, limit=0, language="zh-CN" if language == "zh" else "en-GB")
         self.moments: list[Moment] = []
 
         def seek(event: GenericEventArguments) -> Any:
@@ -396,13 +393,11 @@ class Timeline(ui.element, component="parts/timeline.js"):
         self.on("seek", guarded(seek))
 
     def fill(self, moments: list[Moment], limit: int) -> None:
-        if moments == self.moments and limit == self._props["limit"]:
+        if moments == self.moments and limit == self.props["limit"]:
             return
         self.moments = moments
-        self._props["moments"], self._props["limit"] = [asdict(moment) for moment in moments], limit
-        self.update()
+        self.props["moments"], self.props["limit"] = [asdict(moment) for moment in moments], limit
 
     def show(self, at: int) -> None:
         """Move the scrubber to a request; 0 means now."""
-        self._props["at"] = at
-        self.update()
+        self.props["at"] = at

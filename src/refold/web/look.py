@@ -14,12 +14,11 @@ from nicegui import ui
 
 from refold.config.load import copy_environment
 from refold.conversation.reason import shorten_number
-from refold.errors import Sentence
 from refold.look.report import ADVICE, OVERFLOWS_MAX, Look, list_notes, sum_up, write_look_page
 from refold.look.run import look
 from refold.look.study import USUAL_MODEL
-from refold.sentences import translate
-from refold.web.shell import button, choice, guarded, question, set_text, text, write_dollars
+from refold.sentences import tr
+from refold.web.shell import button, choice, guarded, question, text, write_dollars
 from refold.web.visit import DataSource, clean, find_visit, say
 
 RANGES = (7, 30, 36_500)
@@ -58,7 +57,7 @@ async def _fill(dialog: ui.dialog, body: ui.element, days: int) -> None:
         share = done / whole if whole else 1.0
 
     status = text("p", say("look.reading", share=share), "faint").props("role=status")
-    ui.timer(0.3, lambda: set_text(status, say("look.reading", share=share)))
+    ui.timer(0.3, lambda: status.set_text(say("look.reading", share=share)))
     since = time.time() - days * DAY_S
     studies, _ = await asyncio.to_thread(look, copy_environment(), since, processes=PROCESSES, tell=tell)
     if not dialog.is_deleted:
@@ -94,10 +93,10 @@ def _draw(found: Look, days: int) -> None:
         for one in found.overflowed[:OVERFLOWS_MAX]
     ]
     _draw_table("full model largest compactions lost", full)
-    _draw_table("habit cost", [(translate(ADVICE[name], language), write_dollars(cost)) for name, cost in found.habits])
+    _draw_table("habit cost", [(tr(ADVICE[name], language), write_dollars(cost)) for name, cost in found.habits])
     models = clean(", ".join(found.unpriced))[:200]
     for line in list_notes(found):
-        text("p", translate(Sentence(line, like=USUAL_MODEL, models=models), language), "faint")
+        text("p", tr(line, language, like=USUAL_MODEL, models=models), "faint")
     button(say("look.save"), lambda: ui.download.content(write_look_page(found, days), "refold-look.html"))
 
 

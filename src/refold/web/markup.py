@@ -154,7 +154,7 @@ class Markup(ui.element, component="parts/markup.js"):
 
     def __init__(self, tree: list[Node]) -> None:
         super().__init__()
-        self._props["tree"] = tree
+        self.props["tree"] = tree
 
 
 def show_markdown(text: str) -> Markup:

@@ -19,11 +19,12 @@ from refold.errors import HandleUnknown
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage
 from refold.manager.session import parse_stored
 from refold.manager.session_state import SessionState
+from refold.sentences import tr
 from refold.server.api.interface import Access
 from refold.stages.record.frame import INDEX_TITLES
 from refold.web.data import Seen, find_speaker
 from refold.web.markup import to_lines, to_tree
-from refold.web.visit import clean, say_in
+from refold.web.visit import clean
 
 Look = Literal["sees", "said", "difference"]
 LOOKS: tuple[Look, ...] = ("sees", "said", "difference")
@@ -216,7 +217,7 @@ def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowConten
     if row.kind == "undone":
         return content
     fold = edit.fold
-    speakers = {"U": say_in(language, "session.talk_by_user"), "A": say_in(language, "session.talk_by_assistant")}
+    speakers = {"U": tr("session.talk_by_user", language), "A": tr("session.talk_by_assistant", language)}
     values = sorted(fold.artifacts, key=lambda one: -one.weight)[:VALUES_MAX]
     return content | {
         "by": fold.by,

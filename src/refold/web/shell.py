@@ -18,6 +18,7 @@ from inspect import iscoroutine, signature
 from typing import Any, Generic, TypeVar
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 from nicegui.events import GenericEventArguments
 
 from refold.errors import RefoldError
@@ -145,27 +146,18 @@ def remember(cookie: str, value: str) -> None:
 # Building blocks. They take text, never HTML.
 
 
-def text(tag: str, content: str, classes: str = "") -> ui.element:
-    made = ui.element(tag).classes(classes)
-    made._text = content  # As ui.label does; it becomes a text node.
-    return made
-
-
-def set_text(element: ui.element, content: str) -> None:
-    """Change the text of an element; nothing is sent if it is the same."""
-    if element._text != content:
-        element._text = content
-        element.update()
+def text(tag: str, content: str, classes: str = "") -> TextElement:
+    """Draw an element with a text node. Set its ``text`` to change it; nothing is sent if it is the same."""
+    return TextElement(tag=tag, text=content).classes(classes)
 
 
 def set_prop(element: ui.element, name: str, value: bool | str) -> None:
     """Change a property of an element; nothing is sent if it is the same."""
-    if element._props.get(name, False) != value:
-        element._props[name] = value
-        element.update()
+    if element.props.get(name, False) != value:
+        element.props[name] = value
 
 
-def heading(content: str, level: int = 1) -> ui.element:
+def heading(content: str, level: int = 1) -> TextElement:
     return text(f"h{level}", content)
 
 
@@ -187,7 +179,7 @@ def button(
 def link(label: str, target: str, classes: str = "") -> ui.element:
     """Draw a link to one of our pages; ``target`` comes from ``page_link`` or ``session_link``."""
     made = ui.element("a").classes(classes)
-    made._props["href"] = target
+    made.props["href"] = target
     if label:
         with made:
             text("span", label)
@@ -197,7 +189,7 @@ def link(label: str, target: str, classes: str = "") -> ui.element:
 def icon_button(label: str, name: str, on_click: Callable[..., Any] | None = None) -> ui.element:
     """Draw a button with an icon; its label is read aloud, and shown on pointing at it."""
     made = button("", on_click, kind="quiet small square", icon_name=name)
-    made._props.update({"aria-label": label, "title": label})
+    made.props.update({"aria-label": label, "title": label})
     return made
 
 
@@ -213,7 +205,7 @@ def choice(
     with ui.element("select").classes(classes) as made:
         for value, title in options.items():
             option = text("option", clean(title)[:120])
-            option._props.update({"value": clean(value), "selected": value == chosen})
+            option.props.update({"value": clean(value), "selected": value == chosen})
     made.on("change", guarded(take), js_handler="(e) => emit(e.target.value)")
     return made
 
@@ -232,7 +224,7 @@ def empty(title: str, advice: str) -> Iterator[ui.element]:
 def sheet(title: str) -> Iterator[ui.dialog]:
     """Draw a closed dialog; once open, Escape and a click outside close it."""
     with ui.dialog() as made, ui.element("div").classes("sheet"):
-        made._props["aria-label"] = title
+        made.props["aria-label"] = title
         heading(title, 2)
         yield made
 
@@ -261,7 +253,7 @@ def ask_text(
         with ui.element("label").classes("field"):
             text("span", label)
             field = ui.element("input").classes("input").props("autofocus")
-            field._props.update(props)
+            field.props.update(props)
 
         async def take(event: GenericEventArguments) -> None:
             typed = str(event.args or "").strip()
@@ -358,7 +350,7 @@ class SortedTable(Generic[T]):
     def __post_init__(self) -> None:
         with ui.element("div").classes("table-scroll card"):
             with ui.element("table").classes(f"list sorted {self.classes}") as table:
-                table._props["aria-label"] = self.label
+                table.props["aria-label"] = self.label
                 with ui.element("thead"), ui.element("tr"):
                     for number, column in enumerate(self.columns):
                         classes = f"{'num' if column.is_number else ''} {column.classes}"
@@ -415,7 +407,7 @@ class SortHead:
     def show(self, order: str) -> None:
         """Show the order of the rows: ascending, descending or none by this column."""
         set_prop(self.element, "aria-sort", order)
-        set_text(self.arrow, {"descending": "↓", "ascending": "↑"}.get(order, ""))
+        self.arrow.text = {"descending": "↓", "ascending": "↑"}.get(order, "")
         self.arrow.set_visibility(order != "none")
 
 
@@ -429,7 +421,7 @@ class TablePager:
             self.after = icon_button(say("table.after"), "open", partial(on_turn, 1))
 
     def show(self, first: int, last: int, total: int) -> None:
-        set_text(self.shown, say("table.shown", first=first + 1, last=last, total=total))
+        self.shown.text = say("table.shown", first=first + 1, last=last, total=total)
         set_prop(self.before, "disabled", first == 0)
         set_prop(self.after, "disabled", last == total)
 

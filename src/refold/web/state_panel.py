@@ -36,7 +36,7 @@ class StatePanel:
         self._sections: list[StateSection] | None = None
         with ui.element("details").classes("state-panel") as self.box:
             if self.is_open:
-                self.box._props["open"] = True
+                self.box.props["open"] = True
             with ui.element("summary"):
                 heading(say("session.work"), 2)
             self.body = ui.element("div").classes("state-body")

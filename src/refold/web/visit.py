@@ -4,10 +4,9 @@ The caller is the one that ``app.Door`` identified, never a claim of the browser
 plain cookies. Pages read data with ``await source.run(function, ...)``, where the function's first argument is
 ``Access`` (``server/api/interface.py``), which limits a tenant to its own sessions.
 
-Every text of the page is in ``locale/en.json`` and ``locale/zh.json``; pages call ``say("area.key", count=3)``. A test
-fails on a key that is missing in one of them. Values are inserted as plain text. Never build a sentence from pieces.
-Descriptions of settings come from the config schema; only their Chinese is in a file. Nothing here imports the
-framework before a page is opened.
+Every text of the page is in the catalogue (``refold.sentences``); pages call ``say("area.key", count=3)``. A test fails
+on a key that is missing in one language. Values are inserted as plain text. Never build a sentence from pieces. Nothing
+here imports the framework before a page is opened.
 """
 
 from __future__ import annotations
@@ -17,19 +16,14 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-import orjson
-
-from refold.config import PRESETS, CompressionConfig
 from refold.conversation.reason import Language, Reason
 from refold.conversation.reason import say as reason_words
 from refold.errors import LedgerError, RefoldError
-from refold.sentences import choose_language, describe_error
+from refold.sentences import choose_language, describe_error, read_texts, tr
 
 if TYPE_CHECKING:
     from nicegui import Client
@@ -42,8 +36,6 @@ if TYPE_CHECKING:
 
 PREFIX = "/ui"
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
-_MEANS = "settings.means_"
-_PRESET = "settings.preset_"
 P = ParamSpec("P")
 T = TypeVar("T")
 THREADS_MAX = 8
@@ -73,33 +65,13 @@ def split_query(query: str) -> list[str]:
     return [word for word in re.split(r"[\s,.;:!?，。；：！？、]+", query) if word]
 
 
-@cache
-def read_words(language: Language) -> dict[str, str]:
-    """Return all texts of a language by their keys."""
-    words: dict[str, str] = orjson.loads((files("refold.web") / "locale" / f"{language}.json").read_bytes())
-    return {**_describe_settings(), **words} if language == "en" else words
-
-
-def _describe_settings() -> dict[str, str]:
-    """Return the descriptions of settings and presets, from the schema."""
-    words = {f"{_PRESET}{name}": means for name, means in PRESETS.items()}
-    for key, field in CompressionConfig.model_fields.items():
-        words[f"{_MEANS}{field.alias or key}"] = field.description or ""
-    return {key: f"{plain[:1].upper()}{plain[1:]}." if plain else "" for key, plain in words.items()}
-
-
-def say_in(language: Language, key: str, **values: object) -> str:
-    text = read_words(language)[key]
-    return text.format(**values) if values else text
-
-
 def has_words(key: str) -> bool:
-    return key in read_words("zh")
+    return key in read_texts("en")
 
 
 def list_words(language: Language, prefix: str) -> dict[str, str]:
     """Return the texts whose keys start with a prefix, by the rest of the key: for components in the browser."""
-    return {key.removeprefix(prefix): text for key, text in read_words(language).items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): text for key, text in read_texts(language).items() if key.startswith(prefix)}
 
 
 def find_language(request: Request) -> Language:
@@ -179,7 +151,7 @@ def find_visit() -> Visit:
 
 def say(key: str, **values: Any) -> str:
     """Return a text of the page in the reader's language, with ``values`` inserted as plain text."""
-    return say_in(find_visit().language, key, **values)
+    return tr(key, find_visit().language, **values)
 
 
 def clean(text: str) -> str:

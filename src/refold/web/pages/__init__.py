@@ -1,8 +1,8 @@
 """The pages: for each an ``async def show(...) -> None`` that draws inside ``shell.frame``.
 
-To add one: its function in a module here, its line in ``PAGES``, its texts in ``locale/``. Arguments of the function
-come from the query and are plain ``str`` or ``int`` with defaults. A ``RefoldError`` that it raises is shown as a
-sentence.
+To add one: its function in a module here, its line in ``PAGES``, its texts in ``refold/locale/``. Arguments of the
+function come from the query and are plain ``str`` or ``int`` with defaults. A ``RefoldError`` that it raises is shown
+as a sentence.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
     # A plain form works with the keyboard and has an address, so the browser's back button works too.
     with ui.element("form").classes("search-form").props(f'method=get action="{page_link("/recall")}" role=search'):
         field = ui.element("input").classes("input").props("type=search name=query autofocus")
-        field._props.update(
+        field.props.update(
             {
                 "^value": query,  # An attribute: a value would be reset while the user types.
                 "placeholder": say("recall.placeholder"),
@@ -88,10 +88,10 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
         )
         if names:
             with ui.element("select").classes("input choice").props("name=name") as choice:
-                choice._props["aria-label"] = say("recall.in")
+                choice.props["aria-label"] = say("recall.in")
                 for one in ("", *names):
                     option = text("option", clean(names[one] if one else say("recall.all"))[:120])
-                    option._props.update({"value": clean(one), "selected": one == name})
+                    option.props.update({"value": clean(one), "selected": one == name})
         with ui.element("button").classes("button primary").props("type=submit"):
             text("span", say("recall.go"))
 
@@ -149,7 +149,7 @@ def _draw_result(one: Recalled, title: str, query: str) -> None:
             text("span", clean(title)[:120], "cut soft result-name")
             if one.created_at:
                 text("span", datetime.fromtimestamp(one.created_at).strftime("%Y-%m-%d %H:%M"), "faint num")
-            link(say("recall.open"), target, "result-open")._props["aria-label"] = say("recall.open")
+            link(say("recall.open"), target, "result-open").props["aria-label"] = say("recall.open")
         for said in one.said:
             # What belongs to a result stands where it was said: a question above its answer, a call above its result.
             with ui.element("p").classes("result-text" if said.handle == one.handle else "result-text soft"):
@@ -200,11 +200,11 @@ async def show_memory(date: str = "") -> None:
             return
         with ui.element("div").classes("memory"):
             with ui.element("nav").classes("days") as days:
-                days._props["aria-label"] = say("memory.days")
+                days.props["aria-label"] = say("memory.days")
                 for one in dates:
                     item = link(one, page_link("/memory", date=one), "num day-link")
                     if one == chosen:
-                        item._props["aria-current"] = "page"
+                        item.props["aria-current"] = "page"
             with ui.element("div").classes("stack day"):
                 if chosen:
                     _draw_day(chosen, page, sessions)

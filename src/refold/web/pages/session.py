@@ -38,7 +38,6 @@ from refold.web.shell import (
     link,
     notify,
     set_prop,
-    set_text,
     text,
     write_dollars,
 )
@@ -85,8 +84,8 @@ class SessionTab:
         with ui.element("div").classes("session-head"):
             with link("", page_link(), "button quiet small square back") as back:
                 icon("open")
-            back._props["aria-label"] = say("session.back")
-            heading(title).classes("cut session-title")._props["title"] = title
+            back.props["aria-label"] = say("session.back")
+            heading(title).classes("cut session-title").props["title"] = title
             self._draw_looks()
         self.tools = SessionTools(self)
         self.indicator = Indicator(lambda: self.sheet.open(), self.switch_auto)
@@ -144,7 +143,7 @@ class SessionTab:
 
     def _draw_looks(self) -> None:
         with ui.element("div").classes("switch").props("role=group") as group:
-            group._props["aria-label"] = say("session.look")
+            group.props["aria-label"] = say("session.look")
             for look in (*LOOKS, COMPARE):
                 made = text("button", say(f"session.look_{look}")).props("type=button")
                 made.on("click", guarded(lambda _, look=look: self._change_look(look)))
@@ -153,8 +152,7 @@ class SessionTab:
 
     def _press_look(self, chosen: str) -> None:
         for look, made in self.looks.items():
-            made._props["aria-pressed"] = "true" if look == chosen else "false"
-            made.update()
+            set_prop(made, "aria-pressed", "true" if look == chosen else "false")
 
     async def _change_look(self, look: str) -> None:
         self._press_look(look)
@@ -303,7 +301,7 @@ class Pane:
 
     def tell(self, tokens: int, dollars: float | None) -> None:
         price = "" if dollars is None else f" · {write_dollars(dollars)}"
-        set_text(self.figures, say("session.pane_tokens", tokens=tokens) + price)
+        self.figures.text = say("session.pane_tokens", tokens=tokens) + price
 
 
 class SessionTools:
@@ -330,7 +328,7 @@ class SessionTools:
 
     def _draw_find(self) -> None:
         field = ui.element("input").classes("input find").props(f"type=search maxlength={QUERY_CHARS_MAX}")
-        field._props.update({"placeholder": say("session.find"), "aria-label": say("session.find")})
+        field.props.update({"placeholder": say("session.find"), "aria-label": say("session.find")})
         field.on("keydown.enter", guarded(self._find), js_handler="(e) => emit(e.target.value)")
         # Some browsers fire "search" for Enter as well; here it means that the field was cleared.
         field.on("search", guarded(self._find), js_handler="(e) => e.target.value || emit('')")
@@ -340,17 +338,17 @@ class SessionTools:
         query = str(getattr(event, "args", "") or "").strip()[:QUERY_CHARS_MAX]
         if not query:
             self.query, self.matches = "", []
-            set_text(self.found, "")
+            self.found.text = ""
             return
         talk = self.tab.talk
         if query != self.query:
             self.query, self.at = query, -1
             self.matches = await self.source.run(find_matches, talk.seen, query)
         if not self.matches:
-            set_text(self.found, say("session.found_none"))
+            self.found.text = say("session.found_none")
             return
         self.at = (self.at + 1) % len(self.matches)
-        set_text(self.found, say("session.found", at=self.at + 1, count=len(self.matches)))
+        self.found.text = say("session.found", at=self.at + 1, count=len(self.matches))
         await talk.reveal(self.matches[self.at])
 
     async def fill(self, seen: Seen) -> None:

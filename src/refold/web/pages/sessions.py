@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 from nicegui.events import GenericEventArguments
 
 from refold.conversation import because
@@ -39,7 +40,6 @@ from refold.web.shell import (
     notify,
     question,
     set_prop,
-    set_text,
     text,
     to_script,
     write_dollars,
@@ -83,8 +83,8 @@ class SessionList:
                 heading(say("sessions.title"))
                 text("p", say("sessions.intro"), "soft")
             search = ui.element("input").classes("input search").props("type=search maxlength=200")
-            search._props.update({"placeholder": say("sessions.search"), "aria-label": say("sessions.search")})
-            search._props["^value"] = self.query  # An attribute: a value would be reset while the user types.
+            search.props.update({"placeholder": say("sessions.search"), "aria-label": say("sessions.search")})
+            search.props["^value"] = self.query  # An attribute: a value would be reset while the user types.
             search.on(
                 "input",
                 guarded(self._search),
@@ -103,7 +103,7 @@ class SessionList:
         """Draw the ways to start: open for a new user, closed once they have sessions of their own."""
         own = self.listing is not None and any(not one.row.settings.get(SAMPLE) for one in self.listing.sessions)
         with ui.element("details").classes("start") as made:
-            made._props["open"] = not own
+            made.props["open"] = not own
             text("summary", say("start.title"))
             with ui.element("div").classes("start-panels"):
                 self.connect = ConnectPanel()
@@ -217,7 +217,7 @@ class SessionTable:
                 for column in _COLUMNS:
                     made = text("th", say(f"sessions.{column}"), "num" if column in _NUMBERS else "").props("scope=col")
                     if column == "saved":
-                        made._props["title"] = say("sessions.saved_hint")
+                        made.props["title"] = say("sessions.saved_hint")
                 with ui.element("th").props("scope=col"):
                     text("span", say("sessions.actions"), "hidden-text")
             self.body = ui.element("tbody")
@@ -244,17 +244,17 @@ class SessionTable:
         if rows != self.body.default_slot.children:
             self.body.default_slot.children[:] = rows
             self.body.update()
-        set_text(self.total, _count_sessions(listing.total))
+        self.total.text = _count_sessions(listing.total)
         left = listing.total - len(listing.sessions)
         self.more.set_visibility(left > 0)
-        set_text(self.more_label, say("sessions.more", count=min(PAGE, left)))
+        self.more_label.text = say("sessions.more", count=min(PAGE, left))
         if changed:
             with self.owner.body:
                 ui.timer(0.05, lambda: self._fill_saved(changed), once=True)
 
     def show_ages(self) -> None:
         for line in self.lines.values():
-            set_text(line.changed, tell_age(line.one.row.updated_at))
+            line.changed.text = tell_age(line.one.row.updated_at)
 
     async def _fill_saved(self, lines: list[SessionLine]) -> None:
         """Fill in the money, which takes longer to find than the rest."""
@@ -294,26 +294,26 @@ class SessionLine:
                 }
             with self.acts["export"] as export:
                 icon("down")
-            export._props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"
+            export.props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"
         for act, made in self.acts.items():
-            made._props["title"] = say(f"sessions.{act}")
+            made.props["title"] = say(f"sessions.{act}")
         self.show(one)
 
     def show(self, one: Listed) -> None:
         self.one, row = one, one.row
-        set_text(self.title, one.title)
+        self.title.text = one.title
         self.known.set_visibility(one.title != one.name or bool(row.settings.get(SAMPLE)))
-        set_text(self.model, clean(row.model)[:80] or "·")
-        set_text(self.messages, f"{row.messages:,}")
-        set_text(self.tokens, f"{row.tokens:,}")
-        set_text(self.folds, f"{row.compression_count:,}" if row.compression_count else "·")
-        set_text(self.changed, tell_age(row.updated_at))
+        self.model.text = clean(row.model)[:80] or "·"
+        self.messages.text = f"{row.messages:,}"
+        self.tokens.text = f"{row.tokens:,}"
+        self.folds.text = f"{row.compression_count:,}" if row.compression_count else "·"
+        self.changed.text = tell_age(row.updated_at)
         for act, made in self.acts.items():
             set_prop(made, "aria-label", f"{say(f'sessions.{act}')}: {one.title}")
 
     def show_saved(self, dollars: float | None) -> None:
         if not self.element.is_deleted:
-            set_text(self.saved, tell_money(dollars))
+            self.saved.text = tell_money(dollars)
             is_gain = bool(dollars and dollars >= 0.005)
             self.saved.classes(add="good-text" if is_gain else "", remove="" if is_gain else "good-text")
 
@@ -322,9 +322,9 @@ def _count_sessions(total: int) -> str:
     return say("sessions.total_one") if total == 1 else say("sessions.total", count=total)
 
 
-def _cell(column: str, classes: str) -> ui.element:
+def _cell(column: str, classes: str) -> TextElement:
     made = text("td", "", classes)
-    made._props["data-label"] = say(f"sessions.{column}")
+    made.props["data-label"] = say(f"sessions.{column}")
     return made
 
 
@@ -405,13 +405,13 @@ class ConnectPanel:
         """Turn the light green after the first request; warn if requests could not be compressed."""
         source = find_visit().source
         count = 0 if source.access.tenant else count_held_back(source.application)
-        set_text(self.held_back, say("start.held_back", count=count) if count else "")
+        self.held_back.text = say("start.held_back", count=count) if count else ""
         self.held_back.set_visibility(bool(count))
         if connection is None:
             return
         self.light.classes(add="good")
         client = connection[0]
-        set_text(self.light_label, say("start.connected_by", client=client) if client else say("start.connected"))
+        self.light_label.text = say("start.connected_by", client=client) if client else say("start.connected")
 
 
 def draw_copyable(line: str) -> None:
@@ -419,7 +419,7 @@ def draw_copyable(line: str) -> None:
     with ui.element("div").classes("copyable"):
         text("code", line, "mono")
         made = icon_button(say("shell.copy"), "copy")
-        made._props["aria-label"] = f"{say('shell.copy')}: {line[:60]}"
+        made.props["aria-label"] = f"{say('shell.copy')}: {line[:60]}"
         done = to_script(say("shell.copied"))
         made.on(
             "click",
@@ -434,7 +434,7 @@ class DropPlace(ui.element, component="../parts/drop.js"):
     def __init__(self) -> None:
         super().__init__()
         words = list_words(find_visit().language, "start.drop_")
-        self._props.update(words=words, target=page_link(IMPORT_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
+        self.props.update(words=words, target=page_link(IMPORT_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
 
 
 class ImportPanel:
@@ -460,7 +460,7 @@ class ImportPanel:
         if now.is_running:
             title = clean(now.title)[:80]
             progress = say("start.playing", at=now.done + 1, count=now.total, title=title) if now.total else ""
-            set_text(self.state, progress or say("start.reading"))
+            self.state.text = progress or say("start.reading")
             return
         self.shown = now
         self.result.clear()

@@ -21,11 +21,11 @@ from refold.conversation.reason import Language
 from refold.errors import ConfigError
 from refold.manager.memory_notes import apply_folder
 from refold.memory import FOLDER_PLACE
-from refold.sentences import describe_error, translate
+from refold.sentences import describe_error, tr
 from refold.server.api.interface import Access
 from refold.server.settings import find_missing_switch, settle_arrival
-from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_text, text
-from refold.web.visit import clean, find_visit, page_link, say
+from refold.web.shell import button, choice, frame, go, guarded, heading, notify, set_prop, text
+from refold.web.visit import clean, find_visit, has_words, page_link, say
 
 Draft = str | bool | None
 LOCKED = ("environment", "call", "session")
@@ -252,7 +252,7 @@ class SettingsTab:
         """Return which setting a model would need to write the summaries behind this gateway."""
         application = self.source.application
         missing = find_missing_switch(application.manager.config, application.settings)
-        return translate(missing, find_visit().language) if missing else ""
+        return tr(missing, find_visit().language) if missing else ""
 
     def _draw_field(self, setting: Setting, title: str = "") -> None:
         self.fields[setting.name] = Field(self, setting, title)
@@ -272,7 +272,7 @@ class SettingsTab:
                     self._draw_field(setting)
 
         if self.is_rest_drawn:  # Its fields were in use before the page was drawn again.
-            made._props["open"] = True
+            made.props["open"] = True
             draw()
         else:  # About seventy fields, so they are drawn only when opened.
             made.on("toggle", guarded(lambda: None if self.is_rest_drawn else draw()), args=[])
@@ -308,11 +308,10 @@ class SettingsTab:
         if is_preset:
             self._draw_changes(str(tried["preset"]), changes)
         together = problems.get("", "")
-        set_text(self.problem, say("settings.together", why=together) if together else "")
+        self.problem.text = say("settings.together", why=together) if together else ""
         self.problem.set_visibility(bool(together))
-        set_text(self.count, say("settings.change" if len(tried) == 1 else "settings.changes", count=len(tried)))
-        self.save._props["disabled"] = bool(problems)
-        self.save.update()
+        self.count.text = say("settings.change" if len(tried) == 1 else "settings.changes", count=len(tried))
+        set_prop(self.save, "disabled", bool(problems))
         self.bar.set_visibility(bool(tried))
 
     def _draw_changes(self, preset: str, changes: list[tuple[str, str, str]]) -> None:
@@ -357,20 +356,20 @@ class Field:
         name = setting.name
         self.is_locked = tab.is_locked or setting.is_locked
         with ui.element("div").classes("setting" if setting.kind != "lines" else "setting tall-setting") as self.row:
-            self.row._props["data-setting"] = name
+            self.row.props["data-setting"] = name
             with ui.element("div").classes("setting-words"):
                 label = text("label", say(f"settings.name_{title}") if title else name)
                 label.classes("setting-name" if title else "setting-name mono")
                 if title:
                     text("span", name, "mono faint setting-key")
-                means = say(f"settings.means_{name}") if title else setting.means
+                means = _describe(setting)
                 if means:
                     about = text("p", means, "soft setting-means")
             with ui.element("div").classes("setting-entry"):
                 self.entry = self._draw_entry()
-                label._props["for"] = self.entry.html_id
+                label.props["for"] = self.entry.html_id
                 if means:
-                    self.entry._props["aria-describedby"] = about.html_id
+                    self.entry.props["aria-describedby"] = about.html_id
                 self.error = text("p", "", "setting-error").props("role=alert")
                 self.error.set_visibility(False)
                 if setting.is_locked and not tab.is_locked:
@@ -379,7 +378,7 @@ class Field:
                 with ui.element("div").classes("row setting-source"):
                     self.source = text("span", _tell_source(setting), "faint cut")
                     self.reset = button(say("settings.reset"), lambda: self._change_to(None), kind="quiet small")
-                    self.reset._props["aria-label"] = say("settings.reset_hint", name=name)
+                    self.reset.props["aria-label"] = say("settings.reset_hint", name=name)
                     self.reset.set_visibility(setting.can_reset and not self.is_locked)
 
     def _draw_entry(self) -> ui.element:
@@ -390,18 +389,17 @@ class Field:
             return self._draw_presets()
         if setting.kind == "choice":
             options = {one: one or say("settings.unset") for one in ("", *setting.choices)}
-            made = choice(options, setting.typed, self._change_to)
-            made._props["disabled"] = self.is_locked
-            return made
-        tag = "textarea" if setting.kind == "lines" else "input"
-        made = ui.element(tag).classes("input" if tag == "input" else "input prompt")
+            listed = choice(options, setting.typed, self._change_to)
+            listed.props["disabled"] = self.is_locked
+            return listed
         # An attribute or content, not a value, which every update of the page would reset while the user types.
-        if tag == "input":
-            made._props["^value"] = setting.typed
+        if setting.kind == "lines":
+            made: ui.element = text("textarea", setting.typed, "input prompt")
         else:
-            made._text = setting.typed
-        made._props["placeholder"] = setting.instead or say("settings.unset")
-        made._props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
+            made = ui.element("input").classes("input")
+            made.props["^value"] = setting.typed
+        made.props["placeholder"] = setting.instead or say("settings.unset")
+        made.props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
         take = guarded(self._take)
         made.on("input", take, js_handler="(e) => emit(e.target.value)", throttle=TYPING_S, leading_events=False)
         # At once when the field is left, so that a click on "Save" right after typing saves all that was typed.
@@ -410,7 +408,7 @@ class Field:
 
     def _draw_switch(self) -> ui.element:
         made = ui.element("button").classes("toggle").props("type=button role=switch")
-        made._props.update({"aria-checked": str(bool(self.setting.value)).lower(), "disabled": self.is_locked})
+        made.props.update({"aria-checked": str(bool(self.setting.value)).lower(), "disabled": self.is_locked})
         made.on(
             "click",
             guarded(self._take),
@@ -423,21 +421,18 @@ class Field:
             for name in self.setting.choices:
                 with ui.element("label").classes("preset"):
                     dot = ui.element("input").props("type=radio name=preset")
-                    dot._props.update(
-                        {"value": name, "checked": name == self.setting.value, "disabled": self.is_locked}
-                    )
+                    dot.props.update({"value": name, "checked": name == self.setting.value, "disabled": self.is_locked})
                     dot.on("change", guarded(self._take), js_handler="(e) => emit(e.target.value)")
                     with ui.element("span").classes("preset-words"):
                         text("span", name, "preset-name")
-                        text("span", say(f"settings.preset_{name}"), "soft")
+                        text("span", _make_sentence(PRESETS[name]), "soft")
         self.tab.preset_changes = ui.element("div").props("aria-live=polite")
         return made
 
     async def _take(self, event: Any) -> None:
         typed = event.args if isinstance(event.args, bool) else str(event.args or "")
         if self.setting.kind == "switch":
-            self.entry._props["aria-checked"] = str(bool(typed)).lower()
-            self.entry.update()
+            self.entry.props["aria-checked"] = str(bool(typed)).lower()
         await self._change_to(typed)
 
     async def _change_to(self, draft: Draft) -> None:
@@ -445,15 +440,28 @@ class Field:
 
     def tell(self, draft: Draft, problem: str, is_changed: bool) -> None:
         """Show whether it was changed, and the problem of the change."""
-        set_text(self.error, problem)
+        self.error.text = problem
         self.error.set_visibility(bool(problem))
         self.row.classes(remove="changed wrong", add=f"{'changed' if is_changed else ''} {'wrong' if problem else ''}")
         state = say("settings.will_reset") if draft is None else say("settings.changed")
-        set_text(self.source, state if is_changed else _tell_source(self.setting))
+        self.source.text = state if is_changed else _tell_source(self.setting)
+
+
+def _describe(setting: Setting) -> str:
+    """Return what a setting is for: in the page's own words, else in those of the schema."""
+    key = f"settings.means_{setting.name}"
+    return say(key) if has_words(key) else _make_sentence(setting.means)
+
+
+def _make_sentence(words: str) -> str:
+    """Return words of the schema as a sentence in the reader's language."""
+    language = find_visit().language
+    said = tr(words, language)
+    return f"{said[:1].upper()}{said[1:]}{'。' if language == 'zh' else '.'}" if said else ""
 
 
 def _tell_source(setting: Setting) -> str:
     # Without this, the default preset would name itself as its source.
     layer = "built_in" if (setting.name, setting.layer) == ("preset", "preset") else setting.layer.replace(" ", "_")
-    place = translate(setting.place, find_visit().language).rsplit("/", 1 if layer == "project" else 0)[-1]
+    place = tr(setting.place, find_visit().language).rsplit("/", 1 if layer == "project" else 0)[-1]
     return say(f"settings.from_{layer}", place=place)

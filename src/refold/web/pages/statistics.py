@@ -105,7 +105,7 @@ def _draw(
     tools["dataZoom"]["title"] = {"zoom": say("statistics.zoom"), "back": say("statistics.zoom_back")}
     tools["saveAsImage"] |= {"title": say("statistics.save"), "name": f"refold-{name}"}
     made = ui.echart({**options, "series": series}).classes("chart")
-    made._props["data-chart"] = name
+    made.props["data-chart"] = name
     return made
 
 
