@@ -27,9 +27,9 @@ HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 MODULES_MAX = 346
 # The most lines of each package; "refold" are the modules at the top. The numbers only fall.
 LINES_MAX = {
-    "agent": 1_982,
+    "agent": 1_981,
     "budget": 790,
-    "cli": 6_459,
+    "cli": 6_451,
     "config": 2_384,
     "conversation": 1_585,
     "designs": 254,
@@ -41,10 +41,10 @@ LINES_MAX = {
     "manager": 5_920,
     "readers": 1_187,
     "reading": 5_383,
-    "recall": 3_306,
+    "recall": 3_303,
     "refold": 2_387,
     "replay": 1_882,
-    "server": 7_639,
+    "server": 7_626,
     "stages": 6_450,
     "testing": 2_133,
     "tokens": 1_022,
@@ -142,6 +142,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("web", "automatic compression is switched on the page", 26),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
     ("designs", "the compressor reads its own earlier summary", 18),
+    ("llm", "one small HTTP client for five callers", 50),
     ("refold", "one catalogue of texts: conversation and agent gave up theirs", 20),
 )
 MANY_ARGUMENTS_MAX = 22

@@ -6,8 +6,6 @@ arguments; only loopback is contacted.
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +17,7 @@ from refold.llm.anthropic import AnthropicModel
 from refold.llm.choose import Endpoint, make_client, read_endpoint
 from refold.llm.client import WRITINGS
 from refold.llm.errors import show_url
+from refold.llm.http import request_json
 from refold.llm.openai import LocalModel, OpenAIModel, find_local_model
 from refold.llm.port import ChatModel, ChatReply, ChatRequest
 from refold.tokens.models import normalize_name
@@ -107,12 +106,12 @@ def find_endpoint(model: ChatModel) -> Endpoint | None:
 
 def find_ollama(url: str = OLLAMA_URL) -> list[str]:
     """Return the models of an Ollama on this machine; empty if it does not answer at once."""
-    # No proxy: its answer would not prove that Ollama runs here.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url}/api/tags", timeout=OLLAMA_TIMEOUT_S) as answer:
-            listed = json.loads(answer.read(OLLAMA_BYTES_MAX)).get("models", [])
-        return [str(one["name"]) for one in listed if isinstance(one, dict) and one.get("name")]
+        _, answer = request_json(
+            f"{url}/api/tags", timeout_s=OLLAMA_TIMEOUT_S, bytes_max=OLLAMA_BYTES_MAX, is_local=True
+        )
+        listed = answer.get("models", [])
+        return [str(model["name"]) for model in listed if isinstance(model, dict) and model.get("name")]
     except (OSError, ValueError, AttributeError, TypeError):
         return []
 

@@ -8,6 +8,7 @@ no redirection, so the key reaches no other address.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ WINDOWS_LOOKED_AT = 20
 DISK_BYTES_BROKEN = 50_000_000
 DISK_BYTES_HINT = 1_000_000_000
 TIMEOUT_S = 5.0
+MODELS_BYTES_MAX = 1_000_000
 # The purpose of each extra. Extras for developers are not checked.
 EXTRAS = {
     "chat": "refold chat",
@@ -222,16 +224,8 @@ def _check_summaries(workspace: str) -> Check:
 
 def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
     """Return the problem with a model's address and its remedy; two empty strings if it answers."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
-
     from refold.llm import anthropic, openai
-
-    class NoRedirect(HTTPRedirectHandler):
-        """Reports a redirection as an error: the key must not reach another address."""
-
-        def redirect_request(self, *_: object) -> None: ...
+    from refold.llm.http import request_json
 
     if endpoint.provider == "anthropic":
         url = f"{(endpoint.url or anthropic.URL).rstrip('/')}/v1/models"
@@ -241,19 +235,17 @@ def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
         url = f"{(endpoint.url or openai.URL).rstrip('/')}/models"
         headers = {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
         variable = "OPENAI"
-    request = Request(url, headers={**headers, "user-agent": "refold"})
     try:
-        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
-            answer.read(1)
-    except HTTPError as error:
-        return _read_status(error.code, variable)
-    except (OSError, HTTPException, ValueError) as error:
+        status, _ = request_json(url, headers=headers, timeout_s=TIMEOUT_S, bytes_max=MODELS_BYTES_MAX)
+    except json.JSONDecodeError:
+        status = 200  # It answers, whatever its list looks like.
+    except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         return (
             tr("does not answer ({reason})", reason=reason),
             tr("check {variable}_BASE_URL and the network", variable=variable),
         )
-    return "", ""
+    return ("", "") if status == 200 else _read_status(status, variable)
 
 
 def _read_status(status: int, variable: str) -> tuple[str, str]:

@@ -9,11 +9,9 @@ Functions and addresses are named on the command line only: a file of a folder n
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-from urllib.request import Request, build_opener
 
 import yaml
 
@@ -22,6 +20,7 @@ from refold.config.layers import PRESETS
 from refold.conversation.message import Message
 from refold.errors import ConfigError, FormatError, Unavailable
 from refold.formats import parse_messages
+from refold.llm.http import request_json
 from refold.replay.policy import LadderPolicy, Policy, PolicyRoom, Step, find_baselines
 
 SERVICE_TIMEOUT_S = 60.0
@@ -129,12 +128,12 @@ def load_function(name: str) -> Compress:
 
 
 def _ask_service(address: str, messages: list[Any], tokens: int) -> object:
-    body = json.dumps({"messages": messages, "config": {"budget": tokens}}).encode("utf-8", "surrogatepass")
-    request = Request(address, body, {"content-type": "application/json"})
+    body = {"messages": messages, "config": {"budget": tokens}}
     try:
-        with build_opener().open(request, timeout=SERVICE_TIMEOUT_S) as answer:
-            text = answer.read(ANSWER_BYTES_MAX)
-        return json.loads(text)["messages"]
+        status, answer = request_json(address, body, timeout_s=SERVICE_TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX)
+        if status >= 300:
+            raise OSError(f"HTTP {status}")
+        return answer["messages"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unavailable(
             "{address} did not answer with messages: {error}", address=address.partition("?")[0][:120], error=error

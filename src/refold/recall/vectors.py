@@ -143,28 +143,25 @@ class ServiceEmbedder:
         return found
 
     def _ask(self, texts: list[str]) -> list[list[float] | None]:
-        import json
-        from http.client import HTTPException
-        from urllib.error import URLError
-        from urllib.request import Request, urlopen
+        from refold.llm.http import request_json
 
         options = self._options
         wish: dict[str, object] = {"model": options.model, "input": texts, "encoding_format": "float"}
         if options.dimensions:
             wish["dimensions"] = options.dimensions
-        headers = {"content-type": "application/json"}
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         address = f"{options.url.rstrip('/')}/embeddings"
         try:
-            request = Request(address, json.dumps(wish).encode(), headers)
-            with urlopen(request, timeout=options.timeout_s) as response:
-                answer = json.loads(response.read(_ANSWER_BYTES_MAX))
+            status, answer = request_json(
+                address, wish, headers, timeout_s=options.timeout_s, bytes_max=_ANSWER_BYTES_MAX
+            )
+            if status >= 300:
+                raise OSError(f"HTTP {status}")
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
             if not all(math.isfinite(number) for vector in vectors for number in vector):
                 raise ValueError("a vector holds something that is not a number")
-        except (URLError, HTTPException, OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise Unavailable(
                 "{address} returned no embeddings ({kind}: {error}); try again",
                 address=address,

@@ -18,16 +18,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from refold.config.load import open_user_folder
 from refold.config.trust import BEACON_FILE
 from refold.errors import ConfigError
+from refold.llm.http import request_json
 from refold.server.settings import is_local_host
 
 PATH = "/wrap"
@@ -114,24 +112,13 @@ def find_running(workspace: str | Path, key: str = "") -> RunningGateway | None:
     return RunningGateway(beacon, status != 200, answer)
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: a gateway sends none."""
-
-
 def ask_gateway(url: str, key: str = "") -> tuple[int, Mapping[str, Any]]:
     """Return the status and the JSON object that a gateway on this machine answers; 0 if there is no answer."""
     if not url.startswith("http://"):
         return 0, {}
-    # No proxy: the address is on this machine.
-    opener = build_opener(ProxyHandler({}), _NoRedirect())
+    headers = {"x-refold-key": key} if key else {}
     try:
-        try:
-            response = opener.open(Request(url, headers={"x-refold-key": key} if key else {}), timeout=ASK_S)
-        except HTTPError as error:
-            response = error
-        with response:
-            status, answer = int(response.status), json.loads(response.read(_ANSWER_BYTES_MAX))
-    except (OSError, HTTPException, ValueError, RecursionError):
+        status, answer = request_json(url, headers=headers, timeout_s=ASK_S, bytes_max=_ANSWER_BYTES_MAX, is_local=True)
+    except (OSError, ValueError):
         return 0, {}
     return status, answer if isinstance(answer, dict) else {}

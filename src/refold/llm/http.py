@@ -1,0 +1,50 @@
+"""One small HTTP request with the standard library, for clients that ask a service now and then.
+
+Models are asked through their SDKs. This is for the rest: whether a gateway or Ollama runs here, which models an
+address lists, embeddings, a compressor under test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Report a redirection as it is: a key must not reach another address."""
+
+
+def request_json(
+    url: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float,
+    bytes_max: int,
+    is_local: bool = False,
+) -> tuple[int, Any]:
+    """Return the status of an answer and its JSON, None for an error in another form; a body makes it a POST.
+
+    Follows no redirection. Raises OSError if there is no answer, ValueError if the address or the answer cannot be
+    read. ``is_local``: the address is on this machine, so no proxy is asked, whose answer would prove nothing.
+    """
+    data = None if body is None else json.dumps(body).encode("utf-8", "surrogatepass")
+    sent = {"user-agent": "refold", **({} if data is None else {"content-type": "application/json"}), **(headers or {})}
+    opener = build_opener(_NoRedirect(), *([ProxyHandler({})] if is_local else []))
+    try:
+        with opener.open(Request(url, data, sent), timeout=timeout_s) as answer:
+            return int(answer.status), json.loads(answer.read(bytes_max))
+    except HTTPError as error:
+        with error, suppress(ValueError):
+            return error.code, json.loads(error.read(bytes_max))
+        return error.code, None
+    except HTTPException as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    except RecursionError as error:
+        raise ValueError("the answer is nested too deeply") from error
