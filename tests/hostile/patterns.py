@@ -102,7 +102,7 @@ MADE = {
         r"(?<![a-z0-9])port(?:e?s)?(?![a-z0-9])",
         r"(?<![a-z0-9])e(?:e?s)?(?![a-z0-9])",
     ),
-    "refold.stages.record.steer.read_wish": tuple(pattern for pattern, _ in steer._SORTS),
+    "refold.stages.record.steer.read_focus": tuple(pattern for pattern, _ in steer._SORTS),
     "refold.stages.claims._check_deed": (r"\baa\w*" + claims._NO_VALUE,),
     "refold.stages.claims._check_numbers": (r"([两二三四五六七八九十\d])次", r"([两二三四五六七八九十\d])个"),
     "refold.stages.claims._holds": (r"(?<![A-Za-z0-9_.])1\.1(?![A-Za-z0-9_]|\.\d)", "两"),

@@ -3,7 +3,7 @@
 from refold.recall.hits import (
     BLOCK,
     WANTS_NUMBER,
-    Sought,
+    QueryWord,
     choose_blocks,
     fuse,
     join_ranges,
@@ -22,7 +22,7 @@ PLACES = {place: passage(place) for place in range(40)}
 
 
 def test_a_place_that_says_both_words_beats_places_that_say_one() -> None:
-    scores = score_places([Sought(1.0, [3, 20]), Sought(1.0, [20, 30])], PLACES, 10.0)
+    scores = score_places([QueryWord(1.0, [3, 20]), QueryWord(1.0, [20, 30])], PLACES, 10.0)
     assert max(scores, key=lambda place: scores[place]) == 20
     assert scores[20] <= 1.0 + 1e-9
 
@@ -45,12 +45,12 @@ def test_a_gap_in_what_was_read_fades_as_the_places_in_it_would() -> None:
 
 def test_a_question_counts_less_than_the_answer_after_it() -> None:
     rows = {1: passage(1, QUESTION), 2: passage(2, NUMBER)}
-    scores = score_places([Sought(1.0, [1, 2])], rows, 10.0, asks_number=True)
+    scores = score_places([QueryWord(1.0, [1, 2])], rows, 10.0, asks_number=True)
     assert scores[2] > scores[1]
 
 
 def test_blocks_are_chosen_by_how_much_they_say_and_bounded() -> None:
-    sought = [Sought(1.0, list(range(0, 8_000, BLOCK))), Sought(5.0, [4_000])]
+    sought = [QueryWord(1.0, list(range(0, 8_000, BLOCK))), QueryWord(5.0, [4_000])]
     chosen = choose_blocks(sought, 10)
     assert 4_000 // BLOCK in chosen
     assert len(chosen) == 10

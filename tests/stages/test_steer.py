@@ -6,7 +6,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, compress
 from refold.stages.record.lines import RecordLine
-from refold.stages.record.steer import read_wish, steer_lines
+from refold.stages.record.steer import read_focus, steer_lines
 
 SMALL = CompressionConfig(window=3_000, reserve=300, summariser="extract")
 
@@ -68,7 +68,7 @@ def test_a_line_that_matches_the_instructions_is_worth_more_than_any_other() -> 
         RecordLine("found", "The mint failed because of frost.", 3.0, 1),
         RecordLine("happened", "The oak is old.", 0.4, 2),
     ]
-    steered = steer_lines(lines, read_wish("keep everything about the oak"))
+    steered = steer_lines(lines, read_focus("keep everything about the oak"))
     assert steered[0] == lines[0]
     assert steered[1].worth > steered[0].worth
 
@@ -80,8 +80,8 @@ def test_exact_values_that_were_asked_for_come_first_in_the_index() -> None:
 
 
 def test_what_may_go_is_not_asked_for() -> None:
-    assert not read_wish("drop the small talk, forget the weather")
-    wish = read_wish("Keep the payment endpoints, but drop the weather. 不要保留天气，保留接口名称")
+    assert not read_focus("drop the small talk, forget the weather")
+    wish = read_focus("Keep the payment endpoints, but drop the weather. 不要保留天气，保留接口名称")
     assert "payment" in wish.words
     assert "weather" not in wish.words
     assert not any("天气" in word for word in wish.words)

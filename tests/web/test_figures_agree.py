@@ -28,7 +28,7 @@ from refold.server.auth import Caller
 from refold.server.settings import GatewaySettings
 from refold.web.context import read_context
 from refold.web.conversation import read_moments
-from refold.web.data import list_sessions, read_overview, read_seen
+from refold.web.data import list_sessions, read_overview, read_snapshot
 from refold.web.rows import describe_rows, make_outline
 from refold.web.sample import NAME, SamplePlayer, make_sample
 from refold.web.transfer import FileImport, import_files
@@ -88,7 +88,7 @@ def check_faces(manager: ContextCompressionManager, name: str) -> None:
         status.compression_count,
     )
     # A session without reported usage has moments that we counted; they are in no bill.
-    moments = [one for one in read_moments(access, read_seen(access, name)) if not one.is_counted]
+    moments = [one for one in read_moments(access, read_snapshot(access, name)) if not one.is_counted]
     assert sum(one.tokens for one in moments) == figures.bill.tokens
     assert sum(one.tokens_raw for one in moments) == figures.bill.tokens_raw
     assert sum(one.folds for one in moments) <= status.compression_count
@@ -160,7 +160,7 @@ def test_the_timeline_of_an_imported_session_counts_as_its_gauge_does(
     assert CliRunner().invoke(cli, ["import", str(file), "--workspace", str(tmp_path)]).exit_code == 0
     with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
         access = open_access(manager)
-        seen = read_seen(access, "anthropic_thinking")
+        seen = read_snapshot(access, "anthropic_thinking")
         status = manager.status("anthropic_thinking")
         assert sum(one.edit.tokens_freed for one in seen.edits) == status.folded_away > 0
         moments = read_moments(access, seen)
@@ -226,7 +226,7 @@ def test_the_size_of_a_fold_is_that_of_its_originals_on_every_face(rig: Rig) -> 
     assert before > 2 * largest.tokens_before, "what was in view is much less"
     sentence = f"{len(largest.covers):,} messages, {before:,} → {after:,} tokens"
 
-    seen = read_seen(access, "agent")
+    seen = read_snapshot(access, "agent")
     rows = make_outline(seen.path, seen.edits, "sees", open_folds=(), redoable=())
     cards = {row["handle"]: row for row in describe_rows(access, seen, "sees", rows) if row["kind"] == "fold"}
     assert (cards[handle]["before"], cards[handle]["after"]) == (before, after)

@@ -18,7 +18,7 @@ from refold.server.auth import Caller
 pytest.importorskip("nicegui", reason="nicegui is not installed; the page's tests need it")
 
 from refold.web.conversation import ConversationView, Moment
-from refold.web.data import Seen, read_roles, read_seen
+from refold.web.data import Snapshot, read_roles, read_snapshot
 from refold.web.pages.session import SessionTab
 
 
@@ -42,7 +42,7 @@ class Shown:
     def __init__(self) -> None:
         self.lengths: list[int] = []
 
-    async def freeze(self, seen: Seen, *, is_past: bool) -> None:
+    async def freeze(self, seen: Snapshot, *, is_past: bool) -> None:
         self.lengths.append(len(seen.path.ids))
 
 
@@ -75,7 +75,7 @@ async def test_what_is_read_while_a_reader_goes_to_the_past_does_not_replace_it(
     manager = source.access.manager
     view: Any = ConversationView.__new__(ConversationView)
     view.name, view.source, view.role, view.roles, view.is_frozen = "s", source, "", {}, False
-    view.seen = past = read_seen(source.access, "s")
+    view.seen = past = read_snapshot(source.access, "s")
     view._redraw = None  # Not to be called.
     manager.append("s", [{"role": "user", "content": "meanwhile"}])
     late = asyncio.Event()
@@ -91,8 +91,8 @@ async def test_what_is_read_while_a_reader_goes_to_the_past_does_not_replace_it(
 async def test_a_reader_who_filters_by_role_and_comes_back_sees_what_came_meanwhile(source: SlowSource) -> None:
     view: Any = ConversationView.__new__(ConversationView)
     view.source, view.role, view.look, view.open_folds, view._props = source, "user", "said", set(), {}
-    view.roles = read_roles(source.access, read_seen(source.access, "s"))
+    view.roles = read_roles(source.access, read_snapshot(source.access, "s"))
     view.update, view._show = lambda: None, AsyncMock()
     source.access.manager.append("s", [{"role": "user", "content": "meanwhile"}])
-    await view.freeze(read_seen(source.access, "s"), is_past=False)
+    await view.freeze(read_snapshot(source.access, "s"), is_past=False)
     assert len(view.outline) == 5

@@ -15,7 +15,7 @@ from refold.cli.words import clean_line, count_things, tr, use_language
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refold.look.report import Look
+    from refold.look.report import LookReport
 
 DAY_S = 86_400
 
@@ -56,7 +56,7 @@ def look_back(
     _show(found, days, read)
 
 
-def _show(found: Look, days: int, read: int) -> None:
+def _show(found: LookReport, days: int, read: int) -> None:
     from refold.conversation.reason import shorten_number
     from refold.look.report import ADVICE, list_notes
     from refold.look.study import USUAL_MODEL
@@ -85,7 +85,7 @@ def _show(found: Look, days: int, read: int) -> None:
     note("{read} read now; the rest was known", read=count_things(read, "file"))
 
 
-def _list_clients(found: Look) -> Table:
+def _list_clients(found: LookReport) -> Table:
     from refold.conversation.reason import shorten_number
 
     table = make_table("client", "sessions", "tokens", "bill", numbers=("sessions", "tokens", "bill"))
@@ -94,7 +94,7 @@ def _list_clients(found: Look) -> Table:
     return table
 
 
-def _list_windows(found: Look) -> Table:
+def _list_windows(found: LookReport) -> Table:
     table = make_table("with refold", "bill", "saved", "folds", numbers=("bill", "saved", "folds"))
     for window in found.windows:
         saved = f"{1 - window.dollars / found.dollars:.0%}" if found.dollars else "-"
@@ -102,7 +102,7 @@ def _list_windows(found: Look) -> Table:
     return table
 
 
-def _list_full(found: Look) -> list[Table]:
+def _list_full(found: LookReport) -> list[Table]:
     from refold.look.report import OVERFLOWS_MAX
 
     if not found.overflowed:

@@ -49,7 +49,7 @@ class WindowFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookReport:
     """All studies together."""
 
     sessions: int
@@ -70,7 +70,7 @@ class Look:
     habits: tuple[tuple[str, float], ...]
 
 
-def sum_up(studies: Sequence[Study]) -> Look:
+def sum_up(studies: Sequence[Study]) -> LookReport:
     """Add the studies up."""
     clients: dict[str, list[Study]] = defaultdict(list)
     habits: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def sum_up(studies: Sequence[Study]) -> Look:
         clients[study.client].append(study)
         habits.update({name: cost for name, cost in study.habits.items() if name in HABITS})
     full = [study for study in studies if study.compactions or study.peak > FULL_TOKENS]
-    return Look(
+    return LookReport(
         sessions=len(studies),
         requests=sum(study.requests for study in studies),
         tokens=sum(study.tokens for study in studies),
@@ -111,12 +111,12 @@ def _sum_window(studies: Sequence[Study], window: int) -> WindowFigures:
     return WindowFigures(window, math.fsum(one.dollars for one in some), sum(one.folds for one in some))
 
 
-def describe_look(found: Look, days: int) -> dict[str, object]:
+def describe_look(found: LookReport, days: int) -> dict[str, object]:
     """Return the figures for ``--json``."""
     return {**asdict(found), "days": days}
 
 
-def write_look_page(found: Look, days: int) -> bytes:
+def write_look_page(found: LookReport, days: int) -> bytes:
     """Return the report as one HTML file that opens from disk: no script, no network, no file beside it."""
     style = (resources.files("refold.replay") / "style.css").read_text(encoding="utf-8")
     bars = {"as it was": {"dollars": found.dollars}}
@@ -149,7 +149,7 @@ def write_look_page(found: Look, days: int) -> bytes:
     return f'<!doctype html>\n<html lang="en"><head>{head}{view}</head><body>{body}</body></html>\n'.encode()
 
 
-def list_notes(found: Look) -> list[str]:
+def list_notes(found: LookReport) -> list[str]:
     """Return what a reader must know about the figures, as sentences in English; the last one may name models."""
     return [*NOTES[:-1], *([NOTES[-1]] if found.unpriced else [])]
 

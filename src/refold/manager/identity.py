@@ -43,7 +43,7 @@ _REPLIES = ("function_call", "reasoning", "custom_tool_call")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastRequest:
     """The last request of a session: its length, its first and last digest, and the hash of its system prompt."""
 
     count: int
@@ -73,7 +73,7 @@ class Families:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._lock = threading.Lock()
-        self._seen: OrderedDict[str, dict[str, _Seen]] = OrderedDict()  # By family, then by session.
+        self._seen: OrderedDict[str, dict[str, _LastRequest]] = OrderedDict()  # By family, then by session.
         self._asked: OrderedDict[str, dict[str, None]] = OrderedDict()  # Nameless sessions, by their newest message.
         self._busy: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()  # How many requests each session has had.
@@ -122,11 +122,11 @@ class Families:
             if not name:
                 self._nameless.add(session_id)
                 self._note_asked(session_id, family.get(session_id), last)
-            family[session_id] = _Seen(len(body), first, last, about)
+            family[session_id] = _LastRequest(len(body), first, last, about)
             self.turns[session_id] += 1
             return session_id, self.turns[session_id]
 
-    def _note_asked(self, session_id: str, before: _Seen | None, last: str) -> None:
+    def _note_asked(self, session_id: str, before: _LastRequest | None, last: str) -> None:
         if before is not None:
             self._asked.get(before.last, {}).pop(session_id, None)
         self._asked.setdefault(last, {})[session_id] = None
@@ -215,7 +215,7 @@ class _Path:
         self.answers = {message.digest for message in messages[self.start :] if message.role == "assistant"}
         self.asked = len(messages) - sum(1 for _ in takewhile(lambda one: one.role == "assistant", reversed(messages)))
 
-    def rank(self, history: _History, seen: _Seen | None, *, is_named: bool, is_busy: bool) -> tuple[int, int]:
+    def rank(self, history: _History, seen: _LastRequest | None, *, is_named: bool, is_busy: bool) -> tuple[int, int]:
         """Return how well a history fits: 2 if it goes on, 1 if it was edited, 0 if neither; and what is in common."""
         common, is_alike = count_common(self.digests, history.digests), seen is None or seen.about == history.about
         if not common or (seen is not None and seen.last not in (*self.digests, history.digests[-1])):
@@ -252,7 +252,7 @@ class _Path:
         return answers >= KEPT_ANSWERS and len(kept) >= KEPT_SHARE * count and chars >= KEPT_CHARS
 
 
-def _follow(family: dict[str, _Seen], body: Sequence[object], first: str, about: str) -> list[str]:
+def _follow(family: dict[str, _LastRequest], body: Sequence[object], first: str, about: str) -> list[str]:
     """Return the sessions whose last request is the beginning of this one."""
     return [
         name

@@ -54,14 +54,14 @@ WANTS_NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class QueryWord:
     """One word of a query: its weight, and its places in order."""
 
     weight: float
     places: Sequence[int]
 
 
-def choose_blocks(sought: Iterable[Sought], blocks_max: int = BLOCKS_MAX) -> list[int]:
+def choose_blocks(sought: Iterable[QueryWord], blocks_max: int = BLOCKS_MAX) -> list[int]:
     """Return the blocks of places that hold, or follow, most of the sought words, in order of place."""
     scores: defaultdict[int, float] = defaultdict(float)
     for word in sought:
@@ -87,7 +87,7 @@ def join_ranges(blocks: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def score_places(
-    sought: Iterable[Sought], rows: Mapping[int, PassageRow], weight_mean: float, *, asks_number: bool = False
+    sought: Iterable[QueryWord], rows: Mapping[int, PassageRow], weight_mean: float, *, asks_number: bool = False
 ) -> dict[int, float]:
     """Return the score of every place in ``rows``, 0 to about 1: the share of the sought words that it covers."""
     order = sorted(rows)
@@ -283,14 +283,14 @@ def holds_any(
 
 def _weigh(
     db: apsw.Connection, mark: Mark, words: Mapping[str, float], places: Mapping[str, Sequence[int]]
-) -> list[Sought]:
+) -> list[QueryWord]:
     """Return the words with their weights; words that are in most places only if there are no better ones."""
-    sought: list[Sought] = []
-    dull: list[Sought] = []
+    sought: list[QueryWord] = []
+    dull: list[QueryWord] = []
     for word, found in places.items():
         count = len(found) if len(found) < PLACES_MAX else index_file.count_places(db, mark, word)
         rarity = math.log(1 + (max(mark.passages, count) - count + 0.5) / (count + 0.5))
-        weighed = Sought(words[word] * rarity, found)
+        weighed = QueryWord(words[word] * rarity, found)
         (dull if count >= _DULL_MIN and 2 * count > mark.passages else sought).append(weighed)
     return sought if any(one.places for one in sought) else dull
 

@@ -116,7 +116,7 @@ def split_parts(items: Sequence[Item], status: SessionStatus) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class LeavingMessage:
     """A message that would leave the view: its speaker, its first words and its tokens."""
 
     speaker: str
@@ -124,17 +124,17 @@ class Going:
     tokens: int
 
 
-def preview(access: Access, name: str, instructions: str) -> tuple[CompactResult, dict[str, list[Going]]]:
+def preview(access: Access, name: str, instructions: str) -> tuple[CompactResult, dict[str, list[LeavingMessage]]]:
     """Return what a compression would do, and the first messages that each stage would remove; nothing changes."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, instructions, dry_run=True)
-    going: dict[str, list[Going]] = {}
+    going: dict[str, list[LeavingMessage]] = {}
     for stage in result.stages:
         for stored in access.ledger.read_messages(row.id, list_covered(stage)[:GOES_SHOWN]):
             message = parse_stored(stored, row)
             words = clean(" ".join(join_words(message.parts).split()))[:WORDS_CHARS]
-            going.setdefault(stage.stage, []).append(Going(find_speaker(message), words, stored.tokens))
+            going.setdefault(stage.stage, []).append(LeavingMessage(find_speaker(message), words, stored.tokens))
     return result, going
 
 
@@ -236,7 +236,7 @@ class CompressSheet:
             set_prop(one, "disabled", not is_on)
 
 
-def draw_preview(result: CompactResult, going: Mapping[str, Sequence[Going]]) -> None:
+def draw_preview(result: CompactResult, going: Mapping[str, Sequence[LeavingMessage]]) -> None:
     stages = [stage for stage in result.stages if stage.edits]
     if not stages:
         text("p", say("session.preview_nothing", why=say_reason(result.reason)))

@@ -22,7 +22,7 @@ from refold.errors import HandleUnknown
 from refold.ledger.records import Event, MessagePath
 from refold.manager.session_state import SessionState
 from refold.server.api.interface import Access
-from refold.web.data import Found, Seen, find_version, read_roles, read_seen
+from refold.web.data import Found, Snapshot, find_version, read_roles, read_snapshot
 from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, describe_rows, find_change, make_outline, read_more
 from refold.web.shell import guarded
 from refold.web.visit import find_visit, list_words, say
@@ -42,7 +42,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
     def __init__(
         self,
         name: str,
-        seen: Seen,
+        seen: Snapshot,
         on_act: Act,
         handle: str = "",
         *,
@@ -103,7 +103,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             return rows
         return [row for row in rows if row.kind == "message" and self.roles.get(row.message_id) == self.role]
 
-    async def freeze(self, seen: Seen, *, is_past: bool) -> None:
+    async def freeze(self, seen: Snapshot, *, is_past: bool) -> None:
         """Show a session as it was at a request; or as it is now, and follow it again."""
         self.seen = seen
         self.is_frozen = is_past
@@ -268,10 +268,10 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         await self._redraw()
 
 
-def _read_if_changed(access: Access, name: str, seen: Seen) -> Seen | None:
+def _read_if_changed(access: Access, name: str, seen: Snapshot) -> Snapshot | None:
     if find_version(access.need(name)) == find_version(seen.row):
         return None
-    return read_seen(access, name)
+    return read_snapshot(access, name)
 
 
 def _whole(value: object) -> int:
@@ -296,13 +296,13 @@ class Moment:
     is_counted: bool = False
 
 
-def has_moments(access: Access, seen: Seen) -> bool:
+def has_moments(access: Access, seen: Snapshot) -> bool:
     """Return whether a session has a timeline, without reading it."""
     count = len(seen.path.ids)
     return 1 < count <= MESSAGES_MAX or (count > 1 and bool(access.ledger.read_usage(seen.row.id, limit=1)))
 
 
-def read_moments(access: Access, seen: Seen) -> list[Moment]:
+def read_moments(access: Access, seen: Snapshot) -> list[Moment]:
     """Return the requests of a session, oldest first."""
     figures = access.manager.figures(seen.row.id)
     known = [request for request in figures.requests if request.messages][-MOMENTS_MAX:]
@@ -317,7 +317,7 @@ def read_moments(access: Access, seen: Seen) -> list[Moment]:
     return moments
 
 
-def _count_moments(access: Access, seen: Seen) -> list[Moment]:
+def _count_moments(access: Access, seen: Snapshot) -> list[Moment]:
     """Return a moment for every answer of a session without reported usage."""
     if len(seen.path.ids) > MESSAGES_MAX:
         return []
@@ -349,13 +349,13 @@ def _count_moments(access: Access, seen: Seen) -> list[Moment]:
     return moments[-MOMENTS_MAX:]
 
 
-def read_switches(access: Access, seen: Seen) -> list[Event]:
+def read_switches(access: Access, seen: Snapshot) -> list[Event]:
     """Return the events that deactivated or reactivated edits, oldest first."""
     newest = access.ledger.read_newest_events(seen.row.id, limit=EVENTS_MAX)
     return [event for event in reversed(newest) if event.kind in _SWITCHES and "edits" in event.fields]
 
 
-def rewind(seen: Seen, moment: Moment, switches: Sequence[Event]) -> Seen:
+def rewind(seen: Snapshot, moment: Moment, switches: Sequence[Event]) -> Snapshot:
     """Return a session as it was when a request was sent."""
     path = seen.path
     ids, digests = path.ids[: moment.messages], path.digests[: moment.messages]

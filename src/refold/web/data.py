@@ -46,7 +46,7 @@ _openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Snapshot:
     """A session at one moment, without its messages."""
 
     row: SessionRow
@@ -61,15 +61,15 @@ def find_version(row: SessionRow) -> tuple[int, int, float]:
     return row.path_version, row.edits_version, row.updated_at
 
 
-def read_seen(access: Access, name: str) -> Seen:
+def read_snapshot(access: Access, name: str) -> Snapshot:
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
     redoable = frozenset(one for group in SessionState.read(row.settings).redo for one in group)
-    return Seen(row, access.ledger.read_path(row.id), tuple(edits), reasons, redoable)
+    return Snapshot(row, access.ledger.read_path(row.id), tuple(edits), reasons, redoable)
 
 
-def read_roles(access: Access, seen: Seen) -> dict[str, str]:
+def read_roles(access: Access, seen: Snapshot) -> dict[str, str]:
     """Return the speaker of each message of a session, by message id."""
     return {message.id: find_speaker(message) for message in _read_all(access, seen)}
 
@@ -90,7 +90,7 @@ class Found:
     words: str
 
 
-def find_matches(access: Access, seen: Seen, query: str) -> list[Found]:
+def find_matches(access: Access, seen: Snapshot, query: str) -> list[Found]:
     """Return where messages contain a text, in order, the first place of each; case is ignored."""
     found = (_find_words(message, query) for message in _read_all(access, seen))
     return list(islice((one for one in found if one is not None), MATCHES_MAX))
@@ -106,7 +106,7 @@ def _find_words(message: Message, words: str) -> Found | None:
     return None
 
 
-def find_source(access: Access, seen: Seen, edit_id: str, at: int) -> Found | None:
+def find_source(access: Access, seen: Snapshot, edit_id: str, at: int) -> Found | None:
     """Return where a line of a record comes from: the message it names, else the newest one with its words."""
     edit = next((one.edit for one in seen.edits if one.edit.id == edit_id and one.edit.fold), None)
     lines = edit.fold.summary.splitlines() if edit is not None and edit.fold is not None else []
@@ -150,7 +150,7 @@ def _find_alike(messages: Sequence[Message], line: str) -> Found | None:
     return next((found for word in longest if (found := _find_words(best, word))), None)
 
 
-def _read_all(access: Access, seen: Seen) -> Iterator[Message]:
+def _read_all(access: Access, seen: Snapshot) -> Iterator[Message]:
     ids = seen.path.ids
     for start in range(0, len(ids), READ_AT_ONCE):
         for stored in access.ledger.read_messages(seen.row.id, ids[start : start + READ_AT_ONCE]):

@@ -14,7 +14,7 @@ from nicegui import ui
 
 from refold.config.load import copy_environment
 from refold.conversation.reason import shorten_number
-from refold.look.report import ADVICE, OVERFLOWS_MAX, Look, list_notes, sum_up, write_look_page
+from refold.look.report import ADVICE, OVERFLOWS_MAX, LookReport, list_notes, sum_up, write_look_page
 from refold.look.run import look
 from refold.look.study import USUAL_MODEL
 from refold.sentences import tr
@@ -66,7 +66,7 @@ async def _fill(dialog: ui.dialog, body: ui.element, days: int) -> None:
             _draw(sum_up(studies), days)
 
 
-def _draw(found: Look, days: int) -> None:
+def _draw(found: LookReport, days: int) -> None:
     language = find_visit().language
     if not found.sessions:
         text("p", say("look.none"))

@@ -22,7 +22,7 @@ from refold.manager.session_state import SessionState
 from refold.sentences import tr
 from refold.server.api.interface import Access
 from refold.stages.record.frame import INDEX_TITLES
-from refold.web.data import Seen, find_speaker
+from refold.web.data import Snapshot, find_speaker
 from refold.web.markup import to_lines, to_tree
 from refold.web.visit import clean
 
@@ -177,7 +177,7 @@ def find_change(before: Sequence[OutlineRow], after: Sequence[OutlineRow]) -> Ch
 
 
 def describe_rows(
-    access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], language: Language = "en"
+    access: Access, seen: Snapshot, look: Look, rows: Sequence[OutlineRow], language: Language = "en"
 ) -> list[RowContent]:
     """Return the content of these rows for the browser, with reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
@@ -198,7 +198,7 @@ def describe_rows(
     return content
 
 
-def _describe_fold(row: OutlineRow, seen: Seen, language: Language) -> RowContent:
+def _describe_fold(row: OutlineRow, seen: Snapshot, language: Language) -> RowContent:
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
@@ -329,7 +329,7 @@ def _describe_edit(edit: Edit) -> RowContent:
     }
 
 
-def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> RowContent:
+def read_more(access: Access, seen: Snapshot, row: OutlineRow, at: int, offset: int, *, original: bool) -> RowContent:
     """Return the next page of a part, as the model sees it or as it was received."""
     if row.kind != "message":
         raise HandleUnknown("only messages have further pages")

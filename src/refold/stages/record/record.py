@@ -41,7 +41,7 @@ from refold.stages.record.lines import (
 )
 from refold.stages.record.now import list_state
 from refold.stages.record.sought import choose_sought
-from refold.stages.record.steer import read_wish, steer_lines, steer_values
+from refold.stages.record.steer import read_focus, steer_lines, steer_values
 from refold.stages.record.story import ReadMessage, is_talk, list_lines
 from refold.stages.record.values import choose_values, find_artifacts
 from refold.stages.stage import check_nothing
@@ -211,7 +211,7 @@ class _RecordWriter:
         artifacts: Sequence[Artifact],
     ) -> None:
         self.span, self.options, self.count = span, options, count
-        focus = read_wish(options.instructions)
+        focus = read_focus(options.instructions)
         self.artifacts = steer_values(artifacts, focus)
         self.layout: Layout = "sections" if options.style == "sections" else "note"
         self.is_talk = is_talk(span.read)

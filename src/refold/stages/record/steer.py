@@ -1,4 +1,4 @@
-"""A person's wish for what to keep ("keep the API names"), for a summary that no model writes.
+"""What a person asks a summary to keep ("keep the API names"), where no model writes it.
 
 The words of the instructions, and the sorts of things that they name, raise the rank of what matches: sentences are
 quoted that would else be left out, exact values come first in the index. Nothing of the instructions themselves is
@@ -62,7 +62,7 @@ _SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Focus:
     """Words to look for, lower case, and the sorts and sections that were named."""
 
     words: frozenset[str] = frozenset()
@@ -78,10 +78,10 @@ class Wish:
         return sum(1 for word in self.words if _occurs(word, lowered))
 
 
-def read_wish(instructions: str) -> Wish:
+def read_focus(instructions: str) -> Focus:
     """Return what instructions ask for; nothing for instructions that name nothing."""
     if not instructions:
-        return Wish()
+        return Focus()
     clauses = _CLAUSE.split(instructions[:INSTRUCTIONS_CHARS_MAX])
     text = "\n".join(clause for clause in clauses if not _MAY_GO.search(clause))
     sorts = {sort for pattern, found in _SORTS if re.search(pattern, text, re.I) for sort in found}
@@ -93,27 +93,27 @@ def read_wish(instructions: str) -> Wish:
                 words.update(dict.fromkeys(piece[at : at + 2] for at in range(len(piece) - 1)))
         elif len(found) > 2 and found.lower() not in _STOP:
             words[found.lower()] = None
-    return Wish(frozenset(list(words)[:WORDS_MAX]), frozenset(sorts))
+    return Focus(frozenset(list(words)[:WORDS_MAX]), frozenset(sorts))
 
 
-def steer_lines(lines: Sequence[RecordLine], wish: Wish) -> list[RecordLine]:
-    """Return the lines of a story with those that match the wish worth more than all others."""
-    if not wish:
+def steer_lines(lines: Sequence[RecordLine], focus: Focus) -> list[RecordLine]:
+    """Return the lines of a story with those that match the focus worth more than all others."""
+    if not focus:
         return list(lines)
     return [
         replace(line, worth=line.worth * LINE_BOOST * max(1, hits))
-        if (hits := wish.matches(line.text)) or line.topic in wish.sorts
+        if (hits := focus.matches(line.text)) or line.topic in focus.sorts
         else line
         for line in lines
     ]
 
 
-def steer_values(artifacts: Sequence[Artifact], wish: Wish) -> Sequence[Artifact]:
+def steer_values(artifacts: Sequence[Artifact], focus: Focus) -> Sequence[Artifact]:
     """Return the artifacts with those that were asked for worth more than all others."""
-    if not wish:
+    if not focus:
         return artifacts
     return [
-        replace(one, weight=one.weight * VALUE_BOOST) if one.sort in wish.sorts or wish.matches(one.value) else one
+        replace(one, weight=one.weight * VALUE_BOOST) if one.sort in focus.sorts or focus.matches(one.value) else one
         for one in artifacts
     ]
 

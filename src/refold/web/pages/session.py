@@ -20,7 +20,7 @@ from refold.server.api.interface import Access, NotFound
 from refold.web.chat import ChatBox
 from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, switch_auto, unfold
 from refold.web.conversation import ConversationView, Moment, Timeline, has_moments, read_moments, read_switches, rewind
-from refold.web.data import Found, Seen, find_matches, find_source, is_compressed_now, name_session, read_seen
+from refold.web.data import Found, Snapshot, find_matches, find_source, is_compressed_now, name_session, read_snapshot
 from refold.web.room import find_rooms
 from refold.web.rows import LOOKS
 from refold.web.sample import NAME as SAMPLE_NAME
@@ -59,7 +59,7 @@ async def show(name: str = "", at: str = "", words: str = "") -> None:
     """Draw a session; ``at`` is a handle to scroll to, ``words`` are marked."""
     source = find_visit().source
     try:
-        seen = await source.run(read_seen, name)
+        seen = await source.run(read_snapshot, name)
     except NotFound:
         raise NotFound(say("session.none", name=clean(name[:80]))) from None
     title = await source.run(name_session, seen.row)
@@ -74,7 +74,7 @@ async def show(name: str = "", at: str = "", words: str = "") -> None:
 class SessionTab:
     """One tab on one session."""
 
-    def __init__(self, name: str, title: str, seen: Seen, at: str, marked: Sequence[str]) -> None:
+    def __init__(self, name: str, title: str, seen: Snapshot, at: str, marked: Sequence[str]) -> None:
         self.name = name
         self.source = find_visit().source
         self.is_compressing = False
@@ -102,7 +102,7 @@ class SessionTab:
         self.timer = ui.timer(POLL_S, self._poll)
         ui.timer(0.05, guarded(self._count), once=True)
 
-    def _draw_talk(self, name: str, seen: Seen, at: str, marked: Sequence[str]) -> None:
+    def _draw_talk(self, name: str, seen: Snapshot, at: str, marked: Sequence[str]) -> None:
         if held := read_reason(seen.row.settings.get(HELD)):
             text("p", say("session.held", why=say_reason(held)), "problem mild small").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
@@ -116,14 +116,14 @@ class SessionTab:
             pass
         self._show_nothing()
 
-    def _find_story(self, seen: Seen) -> str:
+    def _find_story(self, seen: Snapshot) -> str:
         """Return the handle of the newest fold, where a session opens unless it is a chat or still changing."""
         if self.name.startswith(CHAT_PREFIX) or time.time() - seen.row.updated_at < FRESH_S:
             return ""
         folds = [edit.edit.fold for edit in seen.edits if edit.is_active and edit.edit.fold]
         return folds[-1].handle if folds else ""
 
-    def _draw_chat(self, seen: Seen) -> None:
+    def _draw_chat(self, seen: Snapshot) -> None:
         """Draw the chat box in a chat, and a button that opens it in any other session."""
         if is_sample(seen.row):
             return
@@ -174,7 +174,7 @@ class SessionTab:
         self.tools.timeline.show(request)
         moments = self.tools.timeline.moments
         is_past = 0 < request <= len(moments)
-        seen = await self.source.run(read_seen, self.name)
+        seen = await self.source.run(read_snapshot, self.name)
         if is_past:
             seen = rewind(seen, moments[request - 1], await self.source.run(read_switches, seen))
         if request != self.request:
@@ -351,7 +351,7 @@ class SessionTools:
         self.found.text = say("session.found", at=self.at + 1, count=len(self.matches))
         await talk.reveal(self.matches[self.at])
 
-    async def fill(self, seen: Seen) -> None:
+    async def fill(self, seen: Snapshot) -> None:
         """Update the timeline, and enable what can be undone or redone."""
         now = time.monotonic()
         if not self.tab.request and self.timeline.visible and now > self.filled_at + TIMELINE_S:
