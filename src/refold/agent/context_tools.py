@@ -22,7 +22,7 @@ from refold.manager.compress import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import SETTINGS
 from refold.recall.search import Recalled
-from refold.sentences import describe_steps, tr
+from refold.sentences import describe_error, describe_steps, tr
 
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000
@@ -173,7 +173,7 @@ class ContextTools:
             # One more than the page, to know whether there is another.
             text = self.manager.expand(self.session_id, handle, start, most + 1)
         except (HandleUnknown, LedgerError) as error:
-            return texts("unknown_handle", handle=handle[:80], why=str(error))
+            return texts("unknown_handle", why=describe_error(error, texts.language))
         if not text:
             return texts("past_the_end", handle=handle[:80], offset=start)
         return texts.page(handle[:80], text[:most], start, has_more=len(text) > most)
@@ -188,7 +188,7 @@ class ContextTools:
         try:
             pinned = self.manager.pin(self.session_id, handle)
         except (HandleUnknown, LedgerError) as error:
-            return texts("unknown_handle", handle=handle[:80], why=str(error))
+            return texts("unknown_handle", why=describe_error(error, texts.language))
         return texts("pinned", handle=handle[:80], count=len(pinned))
 
     @property
