@@ -45,9 +45,9 @@ LINES_MAX = {
     "refold": 2_387,
     "replay": 1_882,
     "server": 7_626,
-    "stages": 6_450,
+    "stages": 6_276,
     "testing": 2_133,
-    "tokens": 1_022,
+    "tokens": 930,
     "web": 5_790,
 }
 # What a new capability may add to a package: how many lines, and for what. Mending and moving code has no budget.
