@@ -30,7 +30,7 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.reading.events import ReadEvent, Value
 from refold.reading.read import read_all
-from refold.reading.weights import SeenValue, describe, note_message
+from refold.reading.weights import SeenValue, describe_text, describe_use, note_message
 
 CHAT = make_format("openai-chat")
 SETS = ("tau_airline", "swe_mini", "agent_long", "agent_native_misc", "bfcl_long_replay", "long_dev")
@@ -98,7 +98,7 @@ def add_session(examples: Examples, messages: Sequence[Message]) -> None:
 
 def _add_cut(examples: Examples, seen: dict[str, SeenValue], at: int, later: Sequence[Sequence[ReadEvent]]) -> None:
     used = {one.text for found in later for one in found if isinstance(one, Value) and one.source == "call"}
-    features = {text: describe(one, at) for text, one in seen.items()}
+    features = {text: describe_text(text, one.value.sort) | describe_use(one, at) for text, one in seen.items()}
     chosen = [text for text in features if text in used]
     if not chosen:
         return

@@ -113,7 +113,6 @@ MADE = {
         r"(?<![A-Za-z0-9_])todo(?![A-Za-z0-9_])",
         r"(?<![A-Za-z0-9_])a\-a(?![A-Za-z0-9_])",
     ),
-    "refold.stages.record.sought._compile": (r"aaab|aaa|ab|中中", r"a\-a|aa|a1"),
     "refold.web.pages.recall.draw_marked": (r"(aab|aa|a)", r"(a\ a|\ )"),
 }
 

@@ -35,7 +35,7 @@ from refold.manager.session import OpenSession, Sent
 from refold.manager.store import Keeper
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.originals import expand_handle
-from refold.recall.upkeep import READ_MAX, READ_MIN, READ_SHARE
+from refold.recall.upkeep import READ_MAX, READ_SHARE
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -303,7 +303,7 @@ class HeldRequest:
         session = self._session
         if session.read_to > len(session.items):
             session.read_to = 0
-        if len(session.items) - session.read_to < READ_MIN:
+        if len(session.items) == session.read_to:
             return
         start, stop = session.read_to, min(len(session.items), session.read_to + READ_MAX)
         # A result is read with its call.

@@ -95,7 +95,7 @@ def _follow(key: tuple[str, int], message: Message) -> tuple[str, int]:
 
 def _find_parent(message: Message) -> tuple[str, int]:
     """Return the key of the known message that this one follows, or one that is no key."""
-    keys = ((ROOT, 0), *_KNOWN.copy())
+    keys = ((ROOT, 0), *reversed(_KNOWN.copy()))  # The newest is the likeliest.
     return next((known for known in keys if chain_id(known[0], message.digest) == message.id), ("?", 0))
 
 

@@ -11,8 +11,9 @@ sends with the role of a user is a ``HarnessNote``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from refold.conversation.message import frozen
 
 UtteranceKind = Literal["request", "rule", "correction", "approval", "question", "remark"]
 NoteKind = Literal["reminder", "complaint", "environment", "continue", "command", "repeated"]
@@ -59,7 +60,7 @@ ValueSource = Literal["person", "assistant", "call", "result"]
 ChangeKind = Literal["created", "edited", "deleted", "moved", "reverted", "restored"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReadEvent:
     """Something that one part of a message says or does. ``text`` is verbatim: ``part.text[start:stop]``.
 
@@ -72,7 +73,7 @@ class ReadEvent:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Utterance(ReadEvent):
     """A person's words: a sentence. ``lead`` and ``block`` are as in a statement.
 
@@ -86,14 +87,14 @@ class Utterance(ReadEvent):
     in_block: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HarnessNote(ReadEvent):
     """The harness speaking with the role of a user, or inside a tool's result: never a wish, never an outcome."""
 
     kind: NoteKind = "reminder"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Statement(ReadEvent):
     """A sentence of the assistant. ``lead`` is the heading or sentence that introduces it, ``block`` the list or code.
 
@@ -110,7 +111,7 @@ class Statement(ReadEvent):
     is_last: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Action(ReadEvent):
     """A call: what it does, and to what. ``text`` is the command of a shell, else the arguments in a few words.
 
@@ -124,7 +125,7 @@ class Action(ReadEvent):
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CallOutcome(ReadEvent):
     """What came of a call. ``text`` is the line that says so; ``fields`` are the pairs that prove it.
 
@@ -139,7 +140,7 @@ class CallOutcome(ReadEvent):
     failing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileChange(ReadEvent):
     """A file's change by a call: ``removed`` and ``added`` are verbatim, in the order of the file; both may be long.
 
@@ -156,7 +157,7 @@ class FileChange(ReadEvent):
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanItem:
     """One item of a plan, with its status as the agent writes it."""
 
@@ -164,14 +165,14 @@ class PlanItem:
     status: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WorkPlan(ReadEvent):
     """A plan or to-do list, whole: it replaces the plan before it."""
 
     items: tuple[PlanItem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Value(ReadEvent):
     """An exact value that a later step must spell letter for letter, with its owner.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from refold.conversation.message import frozen
 from refold.reading.events import Action, ChangeKind, FileChange, Status, Verb
 
 BeliefKind = Literal["finding", "cause", "decision", "conclusion", "done"]
@@ -22,7 +23,7 @@ OpenKind = Literal[
 SaidKind = Literal["agreement", "preference", "fact"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quote:
     """Verbatim words with their place. ``position`` counts the messages of the conversation from 0.
 
@@ -197,7 +198,7 @@ class Said:
     about: Quote | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnedValue:
     """An exact value with its owner. ``used`` is the position of the newest message that has it."""
 

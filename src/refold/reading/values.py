@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from refold.conversation.message import Part
@@ -179,11 +179,10 @@ def read_values(part: Part, index: int, source: ValueSource, action: Action | No
         text = blank_frame(text)
     record = None if is_spoken else parse_record(text.strip())
     if record is not None:
-        found = _read_record(record, len(text), index, name_object(action))
+        found = _read_record(record, len(text), index, source, name_object(action))
     else:
-        found = _read_text(text, index, is_spoken=is_spoken)
-    chosen = sorted(found, key=_order)[:VALUES_MAX]
-    return tuple(chosen) if source == "result" else tuple(replace(value, source=source) for value in chosen)
+        found = _read_text(text, index, source)
+    return tuple(sorted(found, key=_order)[:VALUES_MAX])
 
 
 def _blank_notes(text: str) -> str:
@@ -216,10 +215,10 @@ def _order(value: Value) -> tuple[bool, int]:
     return value.sort in ("identifier", "term", "flag"), value.start
 
 
-def _read_text(text: str, index: int, *, is_spoken: bool) -> Iterator[Value]:
-    for sort, value, times, start, owner in _find_owned(text, is_spoken=is_spoken):
+def _read_text(text: str, index: int, source: ValueSource) -> Iterator[Value]:
+    for sort, value, times, start, owner in _find_owned(text, is_spoken=source in ("person", "assistant")):
         stop = start + len(value)
-        yield Value(part=index, start=start, stop=stop, text=value, sort=sort, owner=owner, times=times)
+        yield Value(part=index, start=start, stop=stop, text=value, sort=sort, source=source, owner=owner, times=times)
 
 
 def _find_owned(text: str, *, is_spoken: bool) -> Iterator[tuple[str, str, int, int, str]]:
@@ -241,7 +240,7 @@ def _find_owned(text: str, *, is_spoken: bool) -> Iterator[tuple[str, str, int, 
             yield sort, value, times, start, owner
 
 
-def _read_record(record: object, size: int, index: int, thing: str) -> Iterator[Value]:
+def _read_record(record: object, size: int, index: int, source: ValueSource, thing: str) -> Iterator[Value]:
     """Read the leaves of a JSON value; the same value under several fields keeps its first owner."""
     met: dict[str, Value] = {}
     for owner, leaf in list_leaves(record, thing):
@@ -249,7 +248,7 @@ def _read_record(record: object, size: int, index: int, thing: str) -> Iterator[
             before = met.get(value)
             count = times + (before.times if before else 0)
             label = before.owner if before and before.owner else label
-            met[value] = Value(part=index, stop=size, text=value, sort=sort, owner=label, times=count)
+            met[value] = Value(part=index, stop=size, text=value, sort=sort, source=source, owner=label, times=count)
     yield from met.values()
 
 

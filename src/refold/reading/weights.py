@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from refold.reading.events import FileChange, ReadEvent, Value
 from refold.reading.rules import load_weights
@@ -28,7 +29,6 @@ class SeenValue:
     by_person: int = 0
     by_assistant: int = 0
     by_call: int = 0
-    by_result: int = 0
     times: int = 0
     first_at: int = 0
     last_at: int = 0
@@ -39,10 +39,10 @@ class SeenValue:
 
 def note_message(seen: dict[str, SeenValue], at: int, events: Sequence[ReadEvent]) -> None:
     """Add what one message shows of its values."""
-    crowds = Counter((event.part, event.source) for event in events if isinstance(event, Value))
-    for event in events:
-        if isinstance(event, Value):
-            _note_value(seen, at, event, crowds[event.part, event.source])
+    values = [event for event in events if isinstance(event, Value)]
+    crowds = Counter([(value.part, value.source) for value in values])
+    for value in values:
+        _note_value(seen, at, value, crowds[value.part, value.source])
     for event in events:
         if isinstance(event, FileChange) and event.path in seen:
             seen[event.path].is_changed = True
@@ -63,12 +63,26 @@ def _note_value(seen: dict[str, SeenValue], at: int, event: Value, crowd: int) -
     known.by_person += event.source == "person"
     known.by_assistant += event.source == "assistant"
     known.by_call += event.source == "call" and not (crowd >= SCRIPT_VALUES and event.sort == "identifier")
-    known.by_result += event.source == "result"
 
 
-def describe(seen: SeenValue, size: int) -> dict[str, float]:
-    """Return the features of a value after ``size`` messages."""
-    value = seen.value
+def describe_text(text: str, sort: str) -> dict[str, float]:
+    """Return the features that a value has wherever it occurs: its length, its sort and its spelling."""
+    small = float(text.isdecimal() and len(text) < 5)
+    features = {"length": math.log2(len(text)), "small number": small, f"sort {sort}": 1.0}
+    if sort == "file":
+        features |= {"form depth": float(text.count("/")), "form absolute": float(text.startswith("/"))}
+    elif sort == "identifier":
+        features |= {
+            "form dotted": float("." in text or "::" in text),
+            "form special": float(text.startswith("__")),
+            "form constant": float(text.isupper()),
+            "form class": float(text[:1].isupper() and not text.isupper()),
+        }
+    return features
+
+
+def describe_use(seen: SeenValue, size: int) -> dict[str, float]:
+    """Return the features of where and how often a value occurs in ``size`` messages."""
     age = (size - seen.last_at) / max(1, size)
     crowd = math.log2(1 + seen.crowd)
     features = {
@@ -81,39 +95,23 @@ def describe(seen: SeenValue, size: int) -> dict[str, float]:
         "age": age,
         "crowd": crowd,
         "changed": float(seen.is_changed),
-        "length": math.log2(len(value.text)),
-        "small number": float(value.text.isdecimal() and len(value.text) < 5),
-        f"sort {value.sort}": 1.0,
-        **_describe_form(value),
     }
     if seen.spoken_at >= 0:
         features["spoken age"] = (size - seen.spoken_at) / max(1, size)
     else:
         # Only tools have named it so far.
-        features |= {"unspoken": 1.0, "unspoken age": age, "unspoken crowd": crowd, f"unspoken {value.sort}": 1.0}
+        features |= {"unspoken": 1.0, "unspoken age": age, "unspoken crowd": crowd, f"unspoken {seen.value.sort}": 1.0}
     return features
 
 
-def _describe_form(value: Value) -> dict[str, float]:
-    """Return what the spelling of a name of code or of a path tells."""
-    text = value.text
-    if value.sort == "file":
-        return {"form depth": float(text.count("/")), "form absolute": float(text.startswith("/"))}
-    if value.sort != "identifier":
-        return {}
-    return {
-        "form dotted": float("." in text or "::" in text),
-        "form special": float(text.startswith("__")),
-        "form constant": float(text.isupper()),
-        "form class": float(text[:1].isupper() and not text.isupper()),
-    }
+@lru_cache(32_768)
+def _weigh_text(text: str, sort: str) -> float:
+    return load_weights("values")["bias"] + _sum_odds(describe_text(text, sort))
 
 
-def weigh(features: Mapping[str, float]) -> float:
-    """Return how likely a value is used by a later call, between 0 and 1."""
+def _sum_odds(features: Mapping[str, float]) -> float:
     weights = load_weights("values")
-    odds = weights["bias"] + sum([weights.get(name, 0.0) * amount for name, amount in features.items() if amount])
-    return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
+    return sum([weights[name] * amount for name, amount in features.items() if amount and name in weights])
 
 
 class Evidence:
@@ -132,7 +130,8 @@ class Evidence:
         return [(round(-weight, 6), self._seen[text].value) for weight, text in sorted(found)]
 
     def _weigh(self, text: str) -> float:
-        known = self._likely.get(text)
-        if known is None:
-            known = self._likely[text] = weigh(describe(self._seen[text], self._size))
-        return known
+        if (likely := self._likely.get(text)) is None:
+            seen = self._seen[text]
+            odds = _weigh_text(seen.value.text, seen.value.sort) + _sum_odds(describe_use(seen, self._size))
+            likely = self._likely[text] = 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, odds))))
+        return likely

@@ -3,8 +3,8 @@
 A fold reads every message that it covers: sentences, calls, results, exact values, secrets. What was read is kept in
 bounded memos, so reading a message early costs nothing twice. Sessions far from their next compression are not read.
 
-The thread starts with the first job and ends when the queue is empty. Nothing here is stored: a process that ends
-loses only the job in progress.
+The thread starts with the first job and ends a little after the last: to open the ledger again takes longer than most
+jobs. Nothing here is stored: a process that ends loses only the job in progress.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar
 
 from refold.conversation.message import Message
@@ -25,10 +26,9 @@ WAITING_MAX = 1_000
 _PAUSE_S = 0.01
 # Reading begins when a session has used this share of the tokens at which it is compressed.
 READ_SHARE = 0.5
-# New messages are read at least this many at a time, and at most that many: a backlog is read little by little.
-READ_MIN, READ_MAX = 8, 24
-
-
+# New messages are read with the request that brings them, at most so many: a backlog is read little by little.
+READ_MAX = 24
+LINGER_S = 2.0  # An idle thread waits so long for another job.
 Job = TypeVar("Job")
 
 
@@ -41,7 +41,8 @@ class SessionQueue(ABC, Generic[Job]):
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._running: tuple[str, Job] | None = None
         self._stopped: tuple[str, Job] | None = None
-        self._guard = threading.Lock()
+        self._guard = threading.Condition(threading.Lock())
+        self._is_closing = False
         # The thread that takes jobs, None once the queue is empty; and the newest one, which may not have ended yet.
         self._worker: threading.Thread | None = None
         self._last: threading.Thread | None = None
@@ -53,7 +54,8 @@ class SessionQueue(ABC, Generic[Job]):
     def is_busy(self, session_id: str | None = None) -> bool:
         """Return whether work for a session, or for any, is in progress or waiting."""
         with self._guard:
-            return self._is_working() if session_id is None else self._has(session_id)
+            is_any = self._is_working() and (bool(self._jobs) or self._running is not None)
+            return is_any if session_id is None else self._has(session_id)
 
     def join(self, session_id: str | None = None, seconds: float = 60.0) -> bool:
         """Wait until the work for a session, or all of it, is done; False after ``seconds``."""
@@ -68,7 +70,8 @@ class SessionQueue(ABC, Generic[Job]):
         """Withdraw what is waiting, and wait for the job in progress, which is not put back."""
         with self._guard:
             self._jobs.clear()
-            self._stopped = self._running
+            self._stopped, self._is_closing = self._running, True
+            self._guard.notify()
         # A thread closes its connection to a ledger when it ends. Until then the newest changes may be in the log only.
         if self.join() and self._last is not None and self._last is not threading.current_thread():
             self._last.join()
@@ -81,15 +84,15 @@ class SessionQueue(ABC, Generic[Job]):
         return self._is_working() and session_id in self._jobs
 
     def _has(self, session_id: str) -> bool:
-        is_running = self._running is not None and self._running[0] == session_id
-        return self._waits(session_id) or (is_running and self._is_working())
+        running = self._running[0] if self._running is not None else None
+        return self._is_working() and (session_id in self._jobs or session_id == running)
 
     def _add(self, session_id: str, job: Job) -> bool:
         """Queue a job; False if too many are waiting, or no thread can be started. The caller holds the guard."""
         if len(self._jobs) >= WAITING_MAX:
             return False
         if not self._is_working():
-            self._running = None
+            self._running, self._is_closing = None, False
             worker = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
             try:
                 worker.start()  # It waits for the guard.
@@ -97,11 +100,14 @@ class SessionQueue(ABC, Generic[Job]):
                 return False
             self._worker = self._last = worker
         self._jobs[session_id] = job
+        self._guard.notify()
         return True
 
     def _work(self) -> None:
         while True:
             with self._guard:
+                if not self._jobs and not self._is_closing:
+                    self._guard.wait(LINGER_S)
                 if not self._jobs:
                     self._worker = None
                     return
@@ -124,7 +130,7 @@ class Upkeep(SessionQueue[None]):
     def __init__(self, slice_of: Callable[[str], bool], complain: Callable[[str, str], None] | None = None) -> None:
         super().__init__()
         self._slice_of = slice_of
-        self._complain = complain
+        self._complain = complain or (lambda _session, _problem: None)
 
     def ask(self, session_id: str) -> bool:
         """Queue a session for an update; False if too many are waiting already."""
@@ -136,14 +142,10 @@ class Upkeep(SessionQueue[None]):
         try:
             return self._slice_of(session_id)
         except RefoldError as error:
-            self._tell(session_id, f"the recall index was not updated: {error}")
+            self._complain(session_id, f"the recall index was not updated: {error}")
         except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
-            self._tell(session_id, f"the recall index failed: {type(error).__name__}: {error}"[:300])
+            self._complain(session_id, f"the recall index failed: {type(error).__name__}: {error}"[:300])
         return True
-
-    def _tell(self, session_id: str, problem: str) -> None:
-        if self._complain is not None:
-            self._complain(session_id, problem)
 
 
 class ReadAhead(SessionQueue[list[Message]]):
@@ -157,9 +159,7 @@ class ReadAhead(SessionQueue[list[Message]]):
             return not self._waits(session_id) and self._add(session_id, list(messages))
 
     def _do(self, session_id: str, job: list[Message]) -> bool:  # noqa: ARG002 - the messages say it all
-        try:
+        with suppress(Exception):  # The fold reads these messages again, and reports what is wrong with them.
             read_ahead(job)
             find_secrets(part.text for message in job for part in message.parts if part.text)
-        except Exception:  # noqa: BLE001 - the fold reads these messages again, and reports what is wrong with them
-            return True
         return True

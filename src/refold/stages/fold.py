@@ -269,11 +269,8 @@ class Fold(FoldOptions):
     def _make_edit(self, view: View, source: Source, record: WrittenRecord, goal: Goal) -> Edit | None:
         """Return the fold, or None if it would not be smaller than what it replaces."""
         edit = source.fold(view, record, stage=self.name, role=self.role, reason=goal.reason or because.FOLDED())
-        return edit if self._is_worth_it(view, edit, goal) else None
-
-    def _is_worth_it(self, view: View, edit: Edit, goal: Goal) -> bool:
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
-        return goal.force or edit.tokens_after + least < edit.tokens_before
+        return edit if goal.force or edit.tokens_after + least < edit.tokens_before else None
 
 
 def _carry_on(told: ModelWords, source: Source, view: View, goal: Goal, *, options: RecordOptions) -> ModelWords:

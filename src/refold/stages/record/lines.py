@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from refold.conversation.message import frozen
 from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
 from refold.stages.record.frame import (
@@ -50,7 +51,7 @@ _FIGURES = lazy_regex(r"\bm:[0-9a-f]{6}(?:\.\d{1,4})?|\d+")
 _WORD = lazy_regex(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordLine:
     """One line of a record. ``at`` is the position of its message, ``start`` and ``stop`` its place in the text.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Literal
 
 from refold.conversation.message import Message, fold_handle, mark
@@ -43,7 +44,7 @@ from refold.stages.record.now import list_state
 from refold.stages.record.sought import choose_sought
 from refold.stages.record.steer import read_focus, steer_lines, steer_values
 from refold.stages.record.story import ReadMessage, is_talk, list_lines
-from refold.stages.record.values import choose_values, find_artifacts
+from refold.stages.record.values import choose_values, find_artifacts, list_runs
 from refold.stages.stage import check_nothing
 from refold.stages.task import TASK_SHARE, cut_task
 
@@ -210,18 +211,16 @@ class _RecordWriter:
         count: Count,
         artifacts: Sequence[Artifact],
     ) -> None:
-        self.span, self.options, self.count = span, options, count
+        self.span, self.options, self.count = span, options, cache(count)  # A body may be written several times.
         focus = read_focus(options.instructions)
-        self.artifacts = steer_values(artifacts, focus)
+        values, view = steer_values(artifacts, focus), (span.seen, list_runs(span.seen))
+        self._choose_values = partial(choose_values, values, self.count, span.language, view)
         self.layout: Layout = "sections" if options.style == "sections" else "note"
         self.is_talk = is_talk(span.read)
         self.shares = TALK if self.is_talk else WORK
         seen = SeenText(span.seen)
-        state = (
-            list_state(span.state, span.language, span.seen_positions.__contains__, is_talk=self.is_talk)
-            if options.with_state
-            else []
-        )
+        is_seen = span.seen_positions.__contains__
+        state = list_state(span.state, span.language, is_seen, is_talk=self.is_talk) if options.with_state else []
         self.state = steer_lines(state, focus)
         self.lines = steer_lines([line for line in lines if not (line.who and seen.has_words(line.text))], focus)
         self.costs = estimate_costs([*self.state, *self.lines], count)
@@ -232,7 +231,7 @@ class _RecordWriter:
         if self.options.style == "truncated":
             return self._write_truncated(room, task)
         values_max = self._count_values(room)
-        wanted = choose_values(self.artifacts, values_max, self.count, self.span.language, seen=self.span.seen)
+        wanted = self._choose_values(values_max)
         reserved = self.count(wanted) + HEADING_TOKENS if wanted else 0
         write = self._write_short if self.options.style == "short" else self._write_words
         body = write(room - reserved, task)
@@ -304,8 +303,7 @@ class _RecordWriter:
         return sum(self.costs[id(line)] for line in lines)
 
     def _add_values(self, body: str, room: int) -> str:
-        seen = f"{self.span.seen}\n{body}"
-        index = choose_values(self.artifacts, room, self.count, self.span.language, seen=seen)
+        index = self._choose_values(room, body)
         title = INDEX_TITLES[self.span.language]
         # A summary in plain text gets no heading of markdown.
         title = f"{title}:" if self.options.style == "truncated" else f"## {title}"

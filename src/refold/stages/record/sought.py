@@ -6,10 +6,8 @@ a number is most likely what it read the output for. Nothing is claimed: the lin
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
 
 from refold.memo import Memo
 from refold.reading.same import matter_words
@@ -39,21 +37,23 @@ def find_sought(text: str, words: tuple[str, ...], call: str) -> str:
     return _FOUND.recall(lambda: _search(text, words), text, words)
 
 
-@lru_cache(64)
-def _compile(words: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))), re.IGNORECASE)
-
-
 def _search(text: str, words: tuple[str, ...]) -> str:
-    found: dict[int, set[str]] = {}
-    for match in _compile(words).finditer(text):
-        found.setdefault(text.rfind("\n", 0, match.start()) + 1, set()).add(match.group().lower())
-    lines = Counter(word for met in found.values() for word in met)
+    words = tuple(sorted(words, key=len, reverse=True))
+    found = [(line.strip(), _find_words(line.lower(), words)) for line in text.split("\n")]
+    lines = Counter(word for _, met in found for word in met)
     best, most = "", float(SHARED_MIN) - 0.5
-    for start, met in found.items():
+    for line, met in found:
         rare = sum(1 / lines[word] for word in met if lines[word] <= RARE_LINES)
-        stop = text.find("\n", start)
-        line = text[start : stop if stop >= 0 else len(text)].strip()
         if rare > most and len(line) in LINE_CHARS and any(sign.isdigit() for sign in line):
             best, most = line, rare
     return best
+
+
+def _find_words(line: str, words: Iterable[str]) -> list[str]:
+    """Return the words that a line has, longest first; a part of one of them is not counted as another."""
+    met: list[str] = []
+    for word in words:
+        if word in line:
+            met.append(word)
+            line = line.replace(word, "\n")
+    return met

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from refold.conversation.message import Message, message_handle
+from refold.conversation.message import Message, frozen, message_handle
 from refold.conversation.reason import Language
 from refold.patterns import lazy_regex
 from refold.reading.events import Action, CallOutcome, ReadEvent, Statement, Utterance
@@ -69,7 +69,7 @@ _LOOKED = {"en": "looked at: ", "zh": "看过："}
 _EXIT = {"en": "exit code", "zh": "退出码"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadMessage:
     """A message of a span with its events; ``at`` is its position in the conversation."""
 

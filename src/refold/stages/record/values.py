@@ -67,14 +67,13 @@ def find_artifacts(evidence: Evidence, span: Sequence[ReadMessage], secrets: fro
 
 
 def choose_values(
-    artifacts: Sequence[Artifact], tokens_max: int, count: Count, language: Language, *, seen: str
+    found: Sequence[Artifact], count: Count, language: Language, view: tuple[str, str], tokens_max: int, body: str = ""
 ) -> str:
-    """Write the values that are likeliest to be used within ``tokens_max``; those in ``seen`` are left out."""
-    # Texts repeat their words: a value that is a run of such signs is looked for among the different runs.
-    runs = "\n".join(dict.fromkeys(_RUN.findall(seen)))
+    """Write the values likeliest to be used, within ``tokens_max``; not those of the view (its text and its runs)."""
+    seen, runs = f"{view[0]}\n{body}", f"{view[1]}\n{list_runs(body)}"
     chosen: list[Artifact] = []
     room, misses = tokens_max, 0
-    for artifact in artifacts:
+    for artifact in found:
         if misses > MISSES_MAX or artifact.weight < WEIGHT_MIN:
             break
         if artifact.value in (runs if _RUN.fullmatch(artifact.value) else seen):
@@ -93,6 +92,11 @@ def choose_values(
         # The estimate was too low: drop the least likely ones, so that this ends soon.
         chosen = chosen[: -max(1, len(chosen) * (size - tokens_max) // size)]
     return ""
+
+
+def list_runs(text: str) -> str:
+    """Return the different runs of a text; a value that is one is looked for here, because texts repeat their words."""
+    return "\n".join(dict.fromkeys(_RUN.findall(text)))
 
 
 def _write_values(chosen: Sequence[Artifact], language: Language) -> str:
