@@ -1,9 +1,9 @@
 """How many false sentences of a model's note are caught, and how many true ones are kept, by kind.
 
-The files of ``claims/`` have sentences about recorded sessions, each with the messages that it cites; they were written
-before the check. Each is judged alone, as one line of a note. ``open`` are ``sentences.toml``, in two halves that were
-seen one after the other, and ``more.toml``, all seen while the check was built; ``kept.toml`` (``kept back``, with
-``--kept``) is looked at only when a change of the check is done. Prints Markdown.
+The files of ``claims/`` have sentences about recorded sessions, each with the messages that it cites, written before
+the check that judges them. Each is judged alone, as one line of a note. All files but ``kept.toml`` are open: they were
+seen while the check was built. ``kept.toml`` (with ``--kept``) is counted when a change of the check is done, and its
+sentences are never printed. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -25,27 +25,37 @@ from refold.stages.ground import Ground
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 CLAIMS = Path(__file__).parent / "claims"
-OPEN, KEPT = ("sentences", "more"), ("kept",)
-FILES = ("agent_native_misc", "tau_airline", "swe_mini", "agent_long", "bfcl_long_replay", "zh_dialogues")
+OPEN, KEPT = ("sentences", "more", "work", "work_kept"), ("kept",)
+FILES = ("agent_native_misc", "tau_airline", "swe_mini", "agent_long", "bfcl_long_replay", "zh_dialogues", "long_dev")
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence about a session: what it cites, whether it is true, and whether it is of the open sets."""
+    """A sentence about a session: what it cites, whether it is true, and the set that it is of."""
 
     session: str
     text: str
     kind: str
     cites: tuple[int, ...]
     is_true: bool
-    is_open: bool
+    file: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the sentence was seen while the check was built."""
+        return self.file in OPEN
+
+
+def list_files() -> tuple[str, ...]:
+    """Return the open sets; with ``--kept`` also those that are kept back."""
+    return (*OPEN, *(KEPT if "--kept" in sys.argv else ()))
 
 
 def read_sentences() -> list[Sentence]:
     """Return the sentences of the open sets; with ``--kept`` also of the set that is kept back."""
     return [
-        Sentence(session, text, kind, tuple(cites), side == "true", name in OPEN)
-        for name in (*OPEN, *(KEPT if "--kept" in sys.argv else ()))
+        Sentence(session, text, kind, tuple(cites), side == "true", name)
+        for name in list_files()
         for session, sides in tomllib.loads((CLAIMS / f"{name}.toml").read_text("utf-8")).items()
         for side in ("true", "false")
         for kind, cites, text in sides[side]
@@ -97,13 +107,14 @@ def main() -> None:
         print("No recorded sessions at ../shared/data: not measured.")
         return
     judged = list(score(is_kept))
-    print("| | kind | open | kept back |\n|---|---|---|---|")
+    columns = [OPEN, *((name,) for name in list_files())]
+    print(f"| | kind | open | {' | '.join(list_files())} |\n|---|---|{'---|' * len(columns)}")
     for is_true in (True, False):
         rows = [(one, right) for one, right in judged if one.is_true == is_true]
         for kind in ["all", *dict.fromkeys(one.kind for one, _ in rows)]:
             cells = []
-            for is_open in (True, False) if "--kept" in sys.argv else (True,):
-                hits = [right for one, right in rows if one.is_open == is_open and kind in ("all", one.kind)]
+            for files in columns:
+                hits = [right for one, right in rows if one.file in files and kind in ("all", one.kind)]
                 cells.append(f"{sum(hits)} of {len(hits)} ({sum(hits) / max(1, len(hits)):.0%})")
             print(f"| {'true, kept' if is_true else 'false, caught'} | {kind} | {' | '.join(cells)} |")
     for one, right in judged:

@@ -21,18 +21,21 @@ from refold.stages.ground import Deed, Scope, find_claims, is_number, join_thous
 from refold.stages.ground import share_words as share
 
 # A wish repeats at least this share of a person's words; a wrong speaker has less than half of the right one's.
-WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, STATED_SHARE, OWNED_SHARE = 0.5, 0.3, 0.25, 0.34, 0.6, 0.8
+WISH_SHARE, SPEAKER_SHARE, DEED_SHARE, OBJECT_SHARE, STATED_SHARE, OWNED_SHARE = 0.5, 0.3, 0.25, 0.33, 0.6, 0.8
 SHOWN_CHARS = 80
 
 _PARTICLES = frozenset("的了是要在有和也都我你他她它这那吗呢吧啊去来到就把给请帮想个一并家")
 _HAN_GAP = lazy_regex(r"(?<=[\u3400-\u9fff])\s+(?=[\u3400-\u9fff])")
 _OPENS = lazy_regex(r"\A\W*(?:(?:so|but|and|then|however|later|also|之后|然后|后来|但是|但)\b[,，]?\s*)?", re.I)
 _CLAUSE = lazy_regex(r"[,;，；。！!?？\n]|\.\s|\b(?:but|and)\b")
+_RAISED = lazy_regex(r"\b[A-Z]\w+(?:Error|Exception|Warning)\b")
+_NOUN_DENIED = lazy_regex(r"\b(?:no|without(?: an?| any)?) (error|warning|failure|exception)", re.I)
+# Code and paths: a word in them says nothing of what happened.
+_RUNS = ("test", "build", "run")
+_REST = lazy_regex(r"\b(?:by|because|since|before|after|instead|so that|which|to (?:avoid|handle|prevent|make))\b.*")
+_SPAN = lazy_regex(r"`[^`\n]*`|(?<![\w<])[\w.-]*/[\w./-]+|[\w-]+\.[a-z]{1,4}\b")
 _NO_VALUE = r"[\"'\s:=]{1,6}(?:no|none|false|null|0)\b"
 _SMALL = lazy_regex(r"(?<![A-Za-z0-9_.,:/$#-])\$?(\d{1,2}(?:\.\d{1,2})?)(?![A-Za-z0-9_:/%-]|[.,]\d)")
-_SMALL_ZH = lazy_regex(r"(?<![\d.])\d{1,2}(?:\.\d)?(?=[个次届家条种名件张位分份处项])")
-_ORDINAL = lazy_regex(r"([两二三四五六七八九十])([个次届家条种名件张位分份处项])")
-_DIGITS = {"两": 2, **dict(zip("二三四五六七八九十", range(2, 11), strict=True))}
 _CALLED = lazy_regex(r"(?<=[a-z0-9,)] )[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*|[\u3400-\u9fff]{1,2}·[\u3400-\u9fff]{1,2}")
 _NUMBER = lazy_regex(r"(?<![A-Za-z0-9_.-])(?:\d{4}-\d\d-\d\d|\d+(?:\.\d+)?)(?![A-Za-z0-9_-]|\.\d)")
 _PIECE = lazy_regex(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
@@ -76,12 +79,14 @@ def find_fault(sentence: str, scope: Scope, *, is_wish: bool = False, is_heading
     checks: list[Check] = [_check_values, _check_names]
     if is_heading:
         checks = checks[:1]
-    elif is_wish or (_rule("wish").search(text) and not _did_it(text)):
+    elif is_wish or (_rule("wish").search(text) and not _did_it(text, scope)):
         checks += [_check_wish, _check_numbers]
     elif states_order(text):
         checks += [_check_order]
     else:
-        checks += [_check_speaker, _check_outcome, _check_deed, _check_numbers, _check_owners, _check_denial]
+        checks += [_check_speaker, _check_outcome, _check_deed, _check_numbers]
+        # What a whole conversation says of a matter changes: only the messages that a line names contradict it.
+        checks += [_check_owners, _check_denial] if scope.is_cited else []
     return next((fault for check in checks if (fault := check(text, scope))), NO_REASON)
 
 
@@ -115,8 +120,10 @@ def carries_claim(text: str) -> bool:
     )
 
 
-def _did_it(text: str) -> bool:
-    """Return whether a sentence only says that a person did something."""
+def _did_it(text: str, scope: Scope) -> bool:
+    """Return whether a sentence only says that a person did something, or did not let a call run."""
+    if _rule("declines").search(text) and any(step.sign < 0 for step in scope.steps):
+        return True
     return bool(_rule("people").search(text)) and not _rule("says").search(text) and bool(_find_deed(text))
 
 
@@ -128,7 +135,13 @@ def _check_values(text: str, scope: Scope) -> Reason:
     invented = [claim for claim in claims if not scope.ground.whole.has(claim)]
     if invented:
         return because.NOT_IN_SOURCE(claims=", ".join(invented[:3]))
-    away = [claim for claim in claims if is_number(claim) and not scope.near.has(claim)]
+    absent = [claim for claim in claims if not scope.near.has(claim)]
+    # A code of its shape with other digits is what these messages have in its place.
+    away = [claim for claim in absent if is_number(claim) or scope.near.has_like(claim)]
+    if not away and any(step.changes for step in scope.steps):
+        # What was changed is in the messages that changed it.
+        paths = [claim for claim in claims if "/" in claim and "." in claim]
+        away = paths if not any(path in one for path in paths for one in scope.texts) else []
     return because.NOT_CITED(claims=", ".join(away[:3])) if away else NO_REASON
 
 
@@ -147,22 +160,26 @@ def _check_names(text: str, scope: Scope) -> Reason:
 def _check_numbers(text: str, scope: Scope) -> Reason:
     """A small number occurs in a message on a line with one of the words around it, or counts what was done."""
     lines = [line for piece in scope.texts for line in piece.splitlines()]
-    for number in filter(str.isdigit, find_claims(text)):
+    for number in filter(str.isdigit, find_claims(text) if scope.is_cited else ()):
         if (named := _read_fields(text, text.find(number), scope)) and number not in named:
             return because.NOT_CITED(claims=number)
     counted = {str(len(step.action.targets)) for step in scope.steps} | {str(len(set(_CODE.findall(text))))}
-    for found in (*_SMALL.finditer(text), *_SMALL_ZH.finditer(text)):
+    # "Broke 9 tests" has the number of a run, not its words.
+    sense = {-1: ("failed", "error"), 1: ("passed",), 0: ()}[_read_sign(text)]
+    counted |= {
+        value
+        for step in _narrow(text, scope.recent)
+        if step.outcome
+        for name, value in step.outcome.fields
+        if name.startswith(sense)
+    }
+    for found in _SMALL.finditer(text):
         number, at = found[0].strip("$"), found.start()
-        named = _read_fields(text, at, scope)
+        named = _read_fields(text, at, scope) if scope.is_cited else set()
         around = matter_words(text[max(0, at - 40) : at + 40]) - {number}
-        is_held = any(_holds(line, number) and _speaks_of(line, around) for line in lines)
+        is_held = any(_holds(line, number) and (not scope.is_cited or _speaks_of(line, around)) for line in lines)
         if number not in counted and (not is_held or (named and number not in named)):
             return because.NOT_CITED(claims=number)
-    for found in _ORDINAL.finditer(text):
-        # Few is written in many ways: wrong is only what has another number in the messages.
-        others = set(re.findall(rf"([两二三四五六七八九十\d]){found[2]}", "\n".join(scope.texts)))
-        if others and found[1] not in others and str(_DIGITS[found[1]]) not in others:
-            return because.NOT_CITED(claims=found[0])
     return NO_REASON
 
 
@@ -194,7 +211,7 @@ def _check_owners(text: str, scope: Scope) -> Reason:
         for number in dict.fromkeys(_NUMBER.findall(clause)):
             if owner := _find_owner(number, clause, plain, scope):
                 return because.OTHER_OWNER(value=number, owner=owner)
-    return _check_subject(plain, scope)
+    return NO_REASON
 
 
 def _find_owner(number: str, clause: str, text: str, scope: Scope) -> str:
@@ -235,25 +252,18 @@ def _bare(text: str) -> str:
     return join_thousands(text).strip("$¥€£元分%")
 
 
-def _check_subject(text: str, scope: Scope) -> Reason:
-    """What a Chinese sentence gives a number of is named in the message with the number, or in the ones before."""
-    found = _rule("subject").match(text)
-    numbers = _NUMBER.findall(text[found.end() :]) if found else []
-    if found is None or not numbers:
-        return NO_REASON
-    name, number = found[1] or found[2], max(numbers, key=len)
-    around = [window for own, window in scope.windows if number in join_thousands(own) and not own.isascii()]
-    is_named = any(name[at : at + 2] in window for window in around for at in range(len(name) - 1))
-    return because.NOT_CITED(claims=f"{name} {number}") if around and not is_named else NO_REASON
-
-
 # What happened: outcomes of calls, deeds.
 
 
 def _read_sign(text: str) -> int:
-    plain = _rule("fine").sub(" OK ", text)
-    good, bad = _rule("passed").search(plain) is not None, _rule("failed").search(plain) is not None
+    plain = _rule("fine").sub(" OK ", _SPAN.sub("x", text))
+    good, bad = (any(not _is_meant(one, plain) for one in _rule(way).finditer(plain)) for way in ("passed", "failed"))
     return good - bad
+
+
+def _is_meant(found: re.Match[str], text: str) -> bool:
+    """Return whether something is to be, may be or describes a thing, instead of having happened."""
+    return _rule("modal").search(text[: found.start()]) is not None
 
 
 def _narrow(text: str, steps: Sequence[Deed]) -> list[Deed]:
@@ -269,30 +279,55 @@ def _check_outcome(text: str, scope: Scope) -> Reason:
     is_empty = bool(steps) and not any(step.result.strip(" []{}\n") for step in steps)
     if is_empty and _rule("finds").search(text) and not _rule("denies").search(text):
         return because.RUN_SAYS(says=_show(text), source="[]")
+    failed = [step for step in steps if step.sign < 0]
+    if not scope.is_cited and sign > 0 and steps:
+        return _compare_newest(text, steps)
+    if failed and scope.is_cited and _hides_failure(text, sign, failed, scope):
+        return because.RUN_SAYS(says=_show(text), source=_show(_tell(failed[-1])))
     if not sign:
         return NO_REASON
     said = (*scope.person, *scope.assistant)
-    if sign > 0 and any(_rule("complains").search(one) for one in scope.person) and scope is not scope.ground.scope():
-        return because.OTHER_SENSE(source=_show(next(one for one in scope.person if _rule("complains").search(one))))
-    signs = [step.sign for step in steps]
+    complaint = next((one for one in scope.person if _rule("complains").search(one)), "")
+    if sign > 0 and complaint:
+        return because.OTHER_SENSE(source=_show(complaint))
     if not steps:
-        words = _words(text)
-        return (
-            NO_REASON
-            if not scope.ground.steps or share(words, said) >= OBJECT_SHARE
-            else because.NO_RUN(says=_show(text))
-        )
-    bad = [step for step in steps if step.sign < 0]
-    if sign > 0 and bad and (len(bad) == len(steps) or _rule("every").search(text)):
-        return because.RUN_SAYS(says=_show(text), source=_show(_tell(bad[-1])))
-    if (
-        sign < 0
-        and min(signs) >= 0
-        and not _is_told(text, said)
-        and not any(_rule("failed").search(step.result) for step in steps)
-    ):
+        is_borne_out = not scope.ground.steps or share(_words(text), said) >= OBJECT_SHARE
+        return NO_REASON if is_borne_out else because.NO_RUN(says=_show(text))
+    if sign > 0 and failed and (len(failed) == len(steps) or _rule("every").search(text)):
+        return because.RUN_SAYS(says=_show(text), source=_show(_tell(failed[-1])))
+    if sign < 0 and not failed and not _is_told(text, said) and not _shows_failure(text, steps, scope):
         return because.RUN_SAYS(says=_show(text), source=_show(_tell(steps[-1])))
     return NO_REASON
+
+
+def _compare_newest(text: str, steps: Sequence[Deed]) -> Reason:
+    """Of a whole conversation the newest run says how things are: then not all is well."""
+    newest = [step for step in steps if step.sign and step.action.verb in ("test", "build", "run")][-1:]
+    is_wrong = _rule("every").search(text) and newest and newest[0].sign < 0
+    return because.RUN_SAYS(says=_show(text), source=_show(_tell(newest[0]))) if is_wrong else NO_REASON
+
+
+def _hides_failure(text: str, sign: int, failed: Sequence[Deed], scope: Scope) -> bool:
+    """Return whether a sentence denies a failure or names another one, or takes a change that failed for made."""
+    denies = _rule("denies").search(text) is not None
+    if not sign and failed == list(scope.steps) and all(step.changes for step in failed):
+        return not denies and not _rule("declines").search(text)
+    shown = "\n".join(step.result for step in scope.steps)
+    named = _RAISED.findall(text)
+    is_other = bool(named) and not any(name in shown for name in named) and _RAISED.search(shown) is not None
+    told = _tell(failed[-1]).lower()
+    return (is_other and not denies) or any(noun.lower() in told for noun in _NOUN_DENIED.findall(text))
+
+
+def _shows_failure(text: str, steps: Sequence[Deed], scope: Scope) -> bool:
+    """Return whether a result shows a failure although its run, or the one that the sentence names, went well."""
+    if _rule("given").search(text) and any(step.sign < 0 for step in scope.recent):
+        return True
+    named = [claim for claim in find_claims(text) if not is_number(claim)]
+    if any(name in step.text for step in scope.steps if step.sign < 0 for name in named):
+        return True
+    unsure = (step for step in steps if step.action.verb != "test" or not step.sign)
+    return any(_rule("failed").search(step.result) for step in unsure)
 
 
 def _is_told(text: str, said: Sequence[str]) -> bool:
@@ -308,24 +343,41 @@ def _tell(step: Deed) -> str:
 
 
 def _find_deed(text: str) -> frozenset[str]:
+    plain = _SPAN.sub("x", text)
     for pattern, verbs in _list_deeds():
-        before = text[: found.start()] if (found := pattern.search(text)) else ""
-        if found and not _rule("modal").search(before) and not _rule("denies").search(_CLAUSE.split(before)[-1] or ""):
+        found = pattern.search(plain)
+        denied = found and _rule("denies").search(_CLAUSE.split(plain[: found.start()])[-1] or "")
+        if (
+            found
+            and not denied
+            and not _is_meant(found, plain)
+            and not _rule("described").search(plain[: found.start()])
+        ):
             return verbs
     return frozenset()
+
+
+def _find_verb(text: str) -> str:
+    return next(found[0] for pattern, _ in _list_deeds() if (found := pattern.search(_SPAN.sub("x", text))))
 
 
 def _check_deed(text: str, scope: Scope) -> Reason:
     verbs = _find_deed(text)
     if not verbs:
         return NO_REASON
+    text = next(clause for clause in (*_CLAUSE.split(text), text) if clause and _find_deed(clause) == verbs)
+    if _rule("deleted").search(text):
+        verbs = verbs - {"edit"}
+    text = _REST.sub("", text)
+    if not _find_deed(text):
+        return NO_REASON  # It is the reason of something else.
     words = _words(text)
     if _rule("people").match(text):
         return NO_REASON if share(words, scope.person) >= DEED_SHARE else because.NO_CALL(says=_show(text))
     if not scope.ground.steps:
         said = (*scope.person, *scope.assistant)
-        deed = next(found[0] for pattern, _ in _list_deeds() if (found := pattern.search(text)))
-        return NO_REASON if any(deed.rstrip("了") in one for one in said) else because.NO_CALL(says=_show(text))
+        deed = _find_verb(text).rstrip("了")
+        return NO_REASON if any(deed in one for one in said) else because.NO_CALL(says=_show(text))
     if any(_find_deed(one) == verbs and share(words, (one,)) >= STATED_SHARE for one in scope.assistant):
         return NO_REASON
     own = [step for step in scope.recent if _does(step, verbs)]
@@ -343,6 +395,7 @@ def _check_deed(text: str, scope: Scope) -> Reason:
     paths = {change.path for step in good for change in step.changes}
     later = [step for step in scope.ground.steps if step.number > good[-1].number and step.sign >= 0]
     undone = [step for step in later for change in step.changes if change.kind == "reverted" and change.path in paths]
+    undone = undone if _read_sign(text) >= 0 else []
     return because.RUN_SAYS(says=_show(text), source=_show(undone[-1].action.text)) if undone else NO_REASON
 
 
@@ -353,15 +406,21 @@ def _does(step: Deed, verbs: frozenset[str]) -> bool:
 
 def _concerns(step: Deed, text: str, words: frozenset[str], scope: Scope) -> bool:
     """Return whether a step is about what a sentence names: its files, or else enough of its words."""
-    files = [claim for claim in find_claims(text) if re.search(r"\.\w{1,5}$", claim) and not is_number(claim)]
+    claims = (claim for claim in find_claims(text) if not is_number(claim) and f"{claim}(" not in text)
+    files = [claim for claim in claims if re.search(r"\.\w{1,5}$", claim)]
     if files:
         touched = (step.action.text, *step.action.targets, *(change.path for change in step.changes), step.result)
-        return any(name in text for name in files for text in touched)
+        return any(_flatten(name) in _flatten(text) for name in files for text in touched)
     if not any(word.isascii() for word in words):
         return True
     lower = "\n".join((step.text, *scope.texts)).lower() if step in scope.steps else step.text.lower()
     ascii_words = [word for word in words if word.isascii()]
     return sum(word in lower for word in ascii_words) >= OBJECT_SHARE * len(ascii_words)
+
+
+def _flatten(name: str) -> str:
+    """Return a name without the signs that differ between a file and what it defines."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 # Who said it, and in which sense.
@@ -375,7 +434,7 @@ def _check_order(text: str, scope: Scope) -> Reason:
 
 def _list_words(text: str) -> frozenset[str]:
     """Return the words of a wish that say what is wished."""
-    named = _rule("people").sub(" ", text)
+    named = _rule("people").sub(" ", text).replace("-", " ")
     words = _words(named if text.isascii() else _rule("says").sub(" ", named))
     return frozenset(word for word in words if not _rule("says").fullmatch(word))
 
@@ -388,14 +447,20 @@ def _check_wish(text: str, scope: Scope) -> Reason:
         # No message of a person is cited: then one sentence of theirs must say it.
         person = tuple(one for one in scope.ground.scope().person if share(words, (one,)) >= STATED_SHARE)
     # A choice has the words of the one who proposed it.
-    chosen = scope.said if _rule("chooses").search(text) else scope.assistant if scope.approves else ()
+    chosen = (
+        scope.said if _rule("chooses").search(text) and scope.has_person else scope.assistant if scope.approves else ()
+    )
     said = (*person, *(() if _rule("proposes").search(text) else chosen))
-    if not person or share(words, said) < WISH_SHARE:
+    asked = (*said, *scope.ground.texts_of("user"))
+    alien = (
+        [] if chosen else [name for name in find_claims(text) if not any(name.lower() in one.lower() for one in asked)]
+    )
+    if not person or share(words, said) < WISH_SHARE or (alien and scope.has_person and scope.is_cited):
         return because.NOBODYS_WISH()
-    return _compare_sense(text, person)
+    return _compare_sense(text, person, is_wish=scope.is_cited)
 
 
-def _compare_sense(text: str, said: Sequence[str]) -> Reason:
+def _compare_sense(text: str, said: Sequence[str], *, is_wish: bool = False) -> Reason:
     """Compare the sense of a sentence with that of the clauses that have its words: denied, permitted, or neither."""
     known: dict[str, set[str]] = {}
     for clause, sense in _read_clauses(said):
@@ -403,7 +468,7 @@ def _compare_sense(text: str, said: Sequence[str]) -> Reason:
             known.setdefault(word, {"says"} if sense == "permits" else set()).add(sense)
     own = [(word, sense) for clause, sense in _read_clauses([text]) for word in _words(clause)]
     turned = [word for word, sense in own if word in known and sense not in known[word]]
-    if not turned or len(turned) * 2 <= len(own):
+    if len(turned) * 2 <= (sum(word in known for word, _ in own) if is_wish else len(own)):
         return NO_REASON
     return because.OTHER_SENSE(source=_show(max(said, key=lambda one: share(frozenset(turned), (one,)))))
 
@@ -428,6 +493,8 @@ def _check_speaker(text: str, scope: Scope) -> Reason:
     words = _words(_rule("assistant").sub("", _rule("people").sub("", text)))
     sides = (scope.assistant, scope.person) if is_assistants else (scope.person, scope.assistant)
     own, other = (share(words, said) for said in sides)
+    if is_assistants and scope.has_person and not scope.spoke:
+        return because.OTHER_SPEAKER(source=_show(scope.person[0]))
     if not is_assistants and not scope.has_person:
         own = max((share(words, (one,)) for one in scope.ground.scope().person), default=0.0)
     if not is_assistants and (scope.approves or _rule("chooses").search(text)):

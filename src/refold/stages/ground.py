@@ -31,15 +31,11 @@ _LETTER = lazy_regex(rf"[{LETTERS}]")
 _HUMP = lazy_regex(r"[a-z][A-Z]")
 # 2nd, 10k, 30ms, 5x, 3pm, 16GB, 90s: small amounts are not claims that could be looked up.
 _AMOUNT = lazy_regex(r"\d{1,2}(?:\.\d)?(?:st|nd|rd|th|x|[kKmMgGtT]i?[bB]?|s|ms|min|h|hrs?|d|am|pm|px|em|rem|%)")
-_COUNTED = lazy_regex(r"\d{1,2}(?:-[a-z]+)+")
-# Choices that people write with a slash; any other pair of words may be a folder.
-_PAIRS = lazy_regex(
-    r"and/or|yes/no|read/write|input/output|client/server|true/false|on/off|he/she|his/her|n/a|w/o|i/o|tcp/ip|ci/cd|"
-    r"start/stop|before/after|pass/fail|frontend/backend|request/response|push/pull|add/remove|key/value|in/out|"
-    r"success/failure|up/down|left/right|sync/async|user/assistant|open/close|either/or|pros/cons|create/update|"
-    r"enable/disable|local/remote|start/end|min/max|date/time",
-    re.I,
-)
+_COUNTED = lazy_regex(r"\d{1,3}(?:-[a-z]+)+")
+# Lines 967-1030, ports 5001/8080: numbers of their own.
+_RANGE = lazy_regex(r"(?<![\w.-])(\d+)[-–/](\d+)(?![\w-]|[/.]\d)")
+# Two words with a slash are a choice; a path has a sign, a digit or an ending, or stands in backquotes.
+_PAIR = lazy_regex(r"[A-Za-z]+/[A-Za-z]+|(?:w/o|n/a|i/o)", re.I)
 _DOTTED_LETTERS = lazy_regex(rf"(?:[{LETTERS}]\.)+[{LETTERS}]?")
 _EDGES_LEFT, _EDGES_RIGHT = ":;?!&=+.%,-", ":;?!&=+.%,-/\\#$@~"
 _FLAG = lazy_regex(r"--[A-Za-z][\w-]*")
@@ -69,7 +65,7 @@ def join_thousands(text: str) -> str:
 
 def find_claims(text: str) -> list[str]:
     """Return every claim of a text, each once, in order; numbers without their thousands' commas."""
-    plain = join_thousands(normalise(text))
+    plain = _RANGE.sub(r"\1 \2", join_thousands(normalise(text)))
     found: dict[str, None] = {}
     for quoted in _QUOTED.findall(plain):
         word = _trim(quoted)
@@ -85,7 +81,7 @@ def find_claims(text: str) -> list[str]:
 
 def _trim(word: str) -> str:
     """Return a word without the punctuation around it; the dashes of an option and the root of a path stay."""
-    right = word.rstrip(_EDGES_RIGHT)
+    right = word.removesuffix("()").rstrip(_EDGES_RIGHT)
     return right if _FLAG.fullmatch(right) else right.lstrip(_EDGES_LEFT)
 
 
@@ -102,7 +98,7 @@ def _is_claim(word: str) -> bool:
     if any(mark in word for mark in ("_", "@", "\\", "#", "$", "::", "~")) or word.startswith("--"):
         return True
     if "/" in word:
-        return not _PAIRS.fullmatch(word)
+        return not _PAIR.fullmatch(word)
     if "." in word:
         return not _DOTTED_LETTERS.fullmatch(word) and not _AMOUNT.fullmatch(word)
     # Letters and digits mix as in an id, a code or a name with a number; not as in an amount.
@@ -130,6 +126,11 @@ class Wording:
         if known is None:
             known = self._known[claim] = self._look_up(claim)
         return known
+
+    def has_like(self, code: str) -> bool:
+        """Return whether the text has another code of the same shape: the same letters, other digits."""
+        shape = re.sub(r"\d", r"\\d", re.escape(code))
+        return any(char.isdigit() for char in code) and bool(re.search(rf"(?<![\w.-]){shape}(?![\w-])", self.text))
 
     def _look_up(self, claim: str) -> bool:
         if _NUMBER.fullmatch(claim):
@@ -174,10 +175,11 @@ def is_whole_number(text: str, start: int, stop: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """A call with its result. ``text`` is all that the two messages say of it."""
+    """A call with its result: the numbers of their messages. ``text`` is all that the two say of it."""
 
     action: Action
     number: int
+    answered: int = 0
     outcome: CallOutcome | None = None
     changes: tuple[FileChange, ...] = ()
     text: str = ""
@@ -186,7 +188,7 @@ class Deed:
     @property
     def sign(self) -> int:
         """1 if it went well, -1 if it failed, 0 if the result does not say."""
-        if self.outcome is None:
+        if self.outcome is None or (self.outcome.status == "unknown" and self.action.verb in ("read", "search")):
             return 0
         if self.outcome.status == "failed" or _ERROR.search(self.result[:OPENING_CHARS]):
             return -1 if self.outcome.status != "ok" else 1
@@ -198,8 +200,8 @@ class Scope:
     """What one line rests on. ``near`` has the words of all its messages and of those shortly before.
 
     ``said`` has the sentences of its messages and of those shortly before that say what is the case, in order.
-    ``values`` are those of its messages that have an owner, ``rivals`` those of the messages before.
-    ``windows`` has each of its messages, alone and together with the three before it.
+    ``is_cited``: the line names messages. ``spoke``: the assistant is in them. ``values`` are those of its messages
+    that have an owner, ``rivals`` those of the messages before.
     """
 
     ground: Ground
@@ -211,10 +213,11 @@ class Scope:
     near: Wording
     texts: tuple[str, ...]
     has_person: bool
+    is_cited: bool
+    spoke: bool
     said: tuple[str, ...]
     values: tuple[Value, ...]
     rivals: tuple[Value, ...]
-    windows: tuple[tuple[str, str], ...]
 
 
 class Ground:
@@ -233,6 +236,10 @@ class Ground:
         self._texts = {at: tuple(_read_texts(one)) for at, one in zip(self.numbers, messages, strict=True)}
         self.whole = Wording([*(text for texts in self._texts.values() for text in texts), *also, asked])
         self.steps = tuple(self._pair(messages))
+        self._roles = dict(zip(self.numbers, (message.role for message in messages), strict=True))
+        self._results = {
+            at for at, read in self._events.items() if any(isinstance(event, CallOutcome) for event in read)
+        }
         self._said: dict[Author, tuple[str, ...]] = {}
         self._scopes: dict[frozenset[int], Scope] = {}
 
@@ -253,33 +260,38 @@ class Ground:
 
     def _read_scope(self, cited: frozenset[int]) -> Scope:
         own = cited or frozenset(self._events)
-        steps = [step for step in self.steps if not cited or step.number in own or step.number + 1 in own]
-        paired = {at for step in steps for at in (step.number, step.number + 1)}
+        # Of several calls of a message, a cited result picks its own.
+        picked = {step.number for step in self.steps if step.answered in own}
+        steps = [
+            step for step in self.steps if not cited or step.answered in own or step.number in own.difference(picked)
+        ]
+        paired = {at for step in steps for at in (step.number, step.answered) if at in self._events}
         before = {at - back for at in cited for back in range(1, BEFORE + 1)}
+        # What is said right after a result is what was read in it.
+        after = {at + 1 for at in paired & self._results if at + 1 in self._events} - self._results
         near = own | paired | before if cited else own
         events = [event for at in sorted(own) for event in self._events[at]]
+        stated = (event for at in sorted(own | after) for event in self._events[at])
         owned = (event for at in sorted(own | paired) for event in self._events.get(at, ()))
         around = (event for at in sorted(before) for event in self._events.get(at, ()))
-        talk = (event for at in sorted(own | before) for event in self._events.get(at, ()))
+        talk = (event for at in sorted(own | before | after) for event in self._events.get(at, ()))
         said = [event for event in events if isinstance(event, Utterance)]
         return Scope(
             self,
             person=(*(event.text for event in said), *((self._asked,) if not cited and self._asked else ())),
-            assistant=tuple(f"{event.text} {event.block}" for event in events if isinstance(event, Statement)),
+            assistant=tuple(f"{event.text} {event.block}" for event in stated if isinstance(event, Statement)),
             approves=any(event.kind == "approval" for event in said),
             steps=tuple(steps),
             recent=tuple(step for step in self.steps if step.number in near),
             near=Wording(text for at in sorted(near) for text in self._texts.get(at, ())) if cited else self.whole,
             texts=tuple(text for at in sorted(own | paired) for text in self._texts.get(at, ())),
-            windows=tuple((self._join(at, at), self._join(at - 3, at)) for at in sorted(cited)),
             said=tuple(event.text for event in talk if isinstance(event, (Utterance, Statement)) and _asserts(event)),
             values=tuple(event for event in owned if isinstance(event, Value) and event.owner),
             rivals=tuple(event for event in around if isinstance(event, Value) and event.owner),
+            is_cited=bool(cited),
+            spoke=any(self._roles[at] == "assistant" for at in own),
             has_person=bool(said) or (not cited and bool(self._asked)),
         )
-
-    def _join(self, first: int, last: int) -> str:
-        return "\n".join(text for at in range(first, last + 1) for text in self._texts.get(at, ()))
 
     def _pair(self, messages: Sequence[Message]) -> Iterator[Deed]:
         """Yield every call with its result and the changes that it made."""
@@ -292,11 +304,11 @@ class Ground:
                     told = [one.text for one in events if isinstance(one, Statement)]
                     made = (piece for change in changes for piece in (change.path, change.removed, change.added))
                     text = "\n".join((event.tool, event.text, *event.targets, *made, *told, *self._texts[at]))
-                    waiting.setdefault(event.call_id, []).append(Deed(event, at, None, tuple(changes), text))
+                    waiting.setdefault(event.call_id, []).append(Deed(event, at, 0, None, tuple(changes), text))
                 elif isinstance(event, CallOutcome) and waiting.get(event.call_id):
                     result = message.parts[event.part].text
                     step = waiting[event.call_id].pop(0)
-                    yield replace(step, outcome=event, result=result, text=f"{step.text}\n{result}")
+                    yield replace(step, answered=at, outcome=event, result=result, text=f"{step.text}\n{result}")
         yield from (step for steps in waiting.values() for step in steps)
 
 
@@ -307,7 +319,7 @@ def _asserts(event: Utterance | Statement) -> bool:
 
 def share_words(words: frozenset[str], texts: Iterable[str]) -> float:
     """Return how many of these words texts have, 0 to 1."""
-    found = {word for text in texts for word in words & matter_words(text)}
+    found = {word for text in texts for word in words & (matter_words(text) | matter_words(text.replace("-", " ")))}
     return len(found) / len(words) if words else 0.0
 
 

@@ -29,6 +29,7 @@ HEADING = lazy_regex(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
 _LEADS_IN = lazy_regex(r"[^:：]{1,60}[:：]\Z")
 _UNDERLINE = lazy_regex(r"(?:-{3,}|={3,})\Z")
 _LEVEL = lazy_regex(r"#{1,6}(?=\s)")
+_NUMBERED = lazy_regex(r"\d{1,2}[.)]\s")
 _LEAD = lazy_regex(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
 _ITEM = lazy_regex(r"\s*(?:[-*•>|]|\d{1,3}[.)])\s")
 _CITES = lazy_regex(r"(?<![ \t])[ \t]*+[\[【［]\s*+#?\d{1,6}(?:\s*+[-–,，、;]\s*+#?\d{1,6})*+\s*+[\]】］]")
@@ -155,8 +156,8 @@ def _read_lines(words: str) -> Iterator[tuple[str, bool]]:
 def _read_heading(line: str, is_wish: bool, level: int) -> tuple[bool, int]:
     """Return whether the lines below a heading are wishes, and the level of the heading that says so."""
     name = line.strip("#*:：- ").casefold()
-    marks = _LEVEL.match(line)
-    own = len(marks[0]) if marks else 0
+    # A numbered heading is below all marked ones; the next number ends its section.
+    own = 7 if _NUMBERED.match(line) else len(marks[0]) if (marks := _LEVEL.match(line)) else 0
     if name in _WISHES or (name not in _OURS and _WISH_NAME.search(name)):
         return True, own or level or 6
     if is_wish and name not in _OURS and (not own or own > level):
