@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 
 from refold.conversation.message import Message, message_handle
@@ -132,30 +132,9 @@ class StateDraft:
 
     def freeze(self) -> State:
         """Return the state."""
-        return State(
-            messages=self.messages,
-            task=self.task,
-            rules=tuple(self.rules),
-            files=tuple(self.files),
-            checks=tuple(self.checks),
-            acts=tuple(self.acts),
-            beliefs=tuple(self.beliefs),
-            failed=tuple(self.failed),
-            open=tuple(self.open),
-            said=tuple(self.said),
-            values=tuple(self.values.values()),
-            struck=tuple(self.struck),
-            pending=tuple(self.pending),
-            people=tuple(self.people),
-            is_talk=self.is_talk,
-            has_text_results=self.has_text_results,
-            found_files=tuple(self.found_files),
-            acted=self.acted,
-            opening=self.opening,
-            heard=self.heard,
-            proposal=self.proposal,
-            omitted=tuple(sorted(self.omitted.items())),
-        )
+        values = {one.name: getattr(self, one.name) for one in fields(State)}
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return State(**values | {"values": tuple(self.values.values()), "omitted": tuple(sorted(self.omitted.items()))})
 
 
 def cut_middle(text: str, limit: int) -> tuple[str, int]:
