@@ -4,16 +4,24 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, Unavailable
 from refold.llm.errors import classify, classify_response, find_overflow, find_retry_after, show_url
-from tests.llm.overflow_samples import OTHERS, SAMPLES
+
+# What providers answer to a request that does not fit, one on each line, with the limit that the words state, if any.
+# The others only sound alike: compressing would not help.
+ANSWERS = list(map(json.loads, Path(__file__).with_name("overflows.jsonl").read_text("utf-8").splitlines()))
+OVERFLOWS = [
+    pytest.param(*map(row.get, ("status", "body", "limit")), id=row["who"]) for row in ANSWERS if "limit" in row
+]
+OTHERS = [pytest.param(row["status"], row["body"], id=row["who"]) for row in ANSWERS if "limit" not in row]
 
 
-@pytest.mark.parametrize(("status", "body", "limit"), [row[1:] for row in SAMPLES], ids=[row[0] for row in SAMPLES])
+@pytest.mark.parametrize(("status", "body", "limit"), OVERFLOWS)
 def test_an_overflow_is_known_in_every_providers_words(status: int, body: Any, limit: int | None) -> None:
     for form in (body, json.dumps(body), json.dumps(body).encode()):
         error = classify_response(status, form)
@@ -21,7 +29,7 @@ def test_an_overflow_is_known_in_every_providers_words(status: int, body: Any, l
         assert error.tokens_max == limit
 
 
-@pytest.mark.parametrize(("status", "body"), [row[1:] for row in OTHERS], ids=[row[0] for row in OTHERS])
+@pytest.mark.parametrize(("status", "body"), OTHERS)
 def test_an_error_that_only_sounds_like_an_overflow_is_not_one(status: int, body: Any) -> None:
     assert not isinstance(classify_response(status, body), ContextOverflow)
 
