@@ -40,7 +40,7 @@ LINES_MAX = {
     "llm": 1_925,
     "manager": 5_920,
     "readers": 1_187,
-    "reading": 5_383,
+    "reading": 5_362,
     "recall": 3_303,
     "refold": 2_387,
     "replay": 1_882,
