@@ -34,10 +34,8 @@ def make_step(number: int, words: str = "worker finished") -> list[Any]:
 
 def open_manager(folder: Path, ledger: Ledger, config: CompressionConfig) -> ContextCompressionManager:
     """A manager on this ledger whose clock advances by a second with every look."""
-    manager = ContextCompressionManager(config, folder, ledger=ledger)
     ticks = itertools.count(1_700_000_000)
-    manager._keeper.clock = lambda: float(next(ticks))
-    return manager
+    return ContextCompressionManager(config, folder, ledger=ledger, clock=lambda: float(next(ticks)))
 
 
 def handle_of(ledger: Ledger, session: str, place: int) -> str:

@@ -25,7 +25,7 @@ class Hanging:
 def main() -> None:
     workspace, session, lease_s, *others = sys.argv[1:]
     manager = ContextCompressionManager(CONFIG, Path(workspace), llm=Hanging(), ledger=others[0] if others else None)
-    manager._keeper.lease_s = float(lease_s)
+    manager._keeper.leases.seconds = float(lease_s)
     manager.prepare_context_sync(session, working(30))
     print("done", flush=True)
 

@@ -26,7 +26,7 @@ WORDS_S = 20.0
 def work(workspace: str, start: int, say: int) -> None:
     """Go on with the session until killed; tell every acknowledged message."""
     manager = ContextCompressionManager(CONFIG, workspace)
-    manager._keeper.lease_s = 0.2  # A killed child leaves its lease; the next one is not to wait for it.
+    manager._keeper.leases.seconds = 0.2  # A killed child leaves its lease; the next one is not to wait for it.
     number = start
     while True:
         call = {"id": f"c{number}", "type": "function", "function": {"name": "run", "arguments": "{}"}}

@@ -6,14 +6,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from refold import ContextCompressionManager
 from refold.errors import LedgerError
-from refold.manager.flow import Heartbeat, give_lease, run_flow, take_lease
-from refold.manager.store import LEASE_S
+from refold.ledger.sqlite import SqliteLedger
+from refold.manager.flow import LEASE_S, Leases, run_flow
 from tests.faults.holding import CONFIG
 from tests.fold_llm.talk import working
 
@@ -34,7 +35,7 @@ def hanging(workspace: Path, root: Path, lease_s: float = LEASE_S) -> Iterator[s
 
 
 def take(manager: ContextCompressionManager, wait_s: float) -> str:
-    return run_flow(take_lease(manager._keeper, SESSION, wait_s))
+    return run_flow(manager._keeper.leases.take(SESSION, wait_s))
 
 
 @pytest.mark.slow
@@ -69,45 +70,51 @@ def test_a_lease_that_is_held_is_prolonged_and_one_given_back_is_free_at_once(tm
     one, other = (ContextCompressionManager(CONFIG, tmp_path) for _ in range(2))
     one.append(SESSION, working(1))
     for manager in (one, other):
-        manager._keeper.lease_s = 1.2  # Prolonged every 0.4 s, also where a thread does not get its turn at once.
+        manager._keeper.leases.seconds = 1.2  # A beat every 0.4 s, also where a thread waits for its turn.
     owner = take(one, 0.0)
     assert owner
     assert not take(other, 3.0), "more than two lifetimes later it is still held"
-    give_lease(one._keeper, SESSION, owner)
+    one._keeper.leases.give(SESSION, owner)
     next_owner = take(other, 0.0)
     assert next_owner
-    give_lease(other._keeper, SESSION, next_owner)
+    other._keeper.leases.give(SESSION, next_owner)
     for manager in (one, other):
         manager.close()
 
 
-def test_the_heartbeat_ends_with_the_last_lease_and_starts_again_with_the_next() -> None:
-    beats: list[str] = []
-    heart = Heartbeat(lambda session, owner: bool(beats.append(session)) or True, lambda: 0.03)
+def test_the_heartbeat_ends_with_the_last_lease_and_starts_again_with_the_next(tmp_path: Path) -> None:
+    leases = Answered(tmp_path, cycle([True]))
     for name in ("first", "second"):
-        heart.begin(name, "me")
-        wait_until(lambda name=name: name in beats)  # type: ignore[misc]
-        heart.end(name, "me")
-        told = len(beats)
-        wait_until(lambda: heart._thread is None)
-        assert len(beats) == told, "nothing is prolonged once it was given back"
+        owner = run_flow(leases.take(name))
+        taken = leases.asked.count(name)
+        wait_until(lambda name=name, taken=taken: leases.asked.count(name) > taken)  # type: ignore[misc]
+        leases.give(name, owner)
+        told = len(leases.asked)
+        wait_until(lambda: leases._thread is None)
+        assert len(leases.asked) == told, "nothing is prolonged once it was given back"
 
 
-def test_a_beat_that_fails_is_tried_again_and_a_lease_that_was_lost_is_let_go() -> None:
-    answers = iter([LedgerError("locked"), True, False])
-    asked: list[str] = []
+def test_a_beat_that_fails_is_tried_again_and_a_lease_that_was_lost_is_let_go(tmp_path: Path) -> None:
+    leases = Answered(tmp_path, iter([True, LedgerError("locked"), True, False]))
+    assert run_flow(leases.take("s"))
+    wait_until(lambda: len(leases.asked) == 4)
+    wait_until(lambda: not leases._held)
 
-    def prolong(session: str, owner: str) -> bool:
-        asked.append(owner)
-        answer = next(answers)
+
+class Answered(Leases):
+    """Leases that beat often, of a store with given answers."""
+
+    def __init__(self, folder: Path, answers: Iterator[bool | LedgerError]) -> None:
+        super().__init__(SqliteLedger(folder / "ledger.db"), time.time, seconds=0.09)
+        self.asked: list[str] = []
+        self._answers = answers
+
+    def prolong(self, session_id: str, owner: str) -> bool:
+        self.asked.append(session_id)
+        answer = next(self._answers)
         if isinstance(answer, LedgerError):
             raise answer
         return answer
-
-    heart = Heartbeat(prolong, lambda: 0.03)
-    heart.begin("s", "me")
-    wait_until(lambda: len(asked) == 3)
-    wait_until(lambda: not heart._held)
 
 
 def wait_until(holds: object, seconds: float = 60.0) -> None:

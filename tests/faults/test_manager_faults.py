@@ -139,7 +139,7 @@ def test_every_write_of_an_undo_may_fail(tmp_path: Path) -> None:
         ContextCompressionManager(config, workspace).append("s1", chat(12))
         ledger = FailingLedger(workspace / ".refold" / "ledger.db", fails_at, is_made=fails_at % 2 == 0)
         failing = ContextCompressionManager(config, workspace, ledger=ledger)
-        failing._keeper.lease_s = 0.2  # One that cannot be given back has to run out.
+        failing._keeper.leases.seconds = 0.2  # One that cannot be given back has to run out.
         with contextlib.suppress(LedgerError):
             act(failing)
         assert len(json.loads(view_in(workspace, config))) in (len(json.loads(folded)), len(json.loads(undone)))

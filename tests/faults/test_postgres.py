@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.store import LEASE_S
+from refold.manager.flow import LEASE_S
 from tests.faults.holding import CONFIG
 from tests.faults.test_kill import SESSION, check, kill_often
 from tests.faults.test_many_processes import work_together

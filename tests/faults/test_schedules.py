@@ -97,7 +97,7 @@ class Schedule:
         if manager is None:
             manager = ContextCompressionManager(CONFIG, self.folder, ledger=FaultyLedger(self.path, self.chance))
             manager.pages = "off"
-            manager._keeper.lease_s = 0.05  # A lease of a killed process expires before a test does.
+            manager._keeper.leases.seconds = 0.05  # A lease of a killed process expires before a test does.
             self.managers[which] = manager
         return manager
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.store import LEASE_S
+from refold.manager.flow import LEASE_S, Leases
 from tests.manager.sessions import SMALL, agent, chat
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -28,9 +28,7 @@ class Clock:
 def make_manager(
     folder: Path, clock: Callable[[], float], config: CompressionConfig = COUNTED
 ) -> ContextCompressionManager:
-    manager = ContextCompressionManager(config, folder)
-    manager._keeper.clock = clock
-    return manager
+    return ContextCompressionManager(config, folder, clock=clock)
 
 
 @JUMPS
@@ -70,11 +68,11 @@ def test_the_heartbeat_keeps_a_lease_over_a_jump_of_the_clock(tmp_path: Path, ju
     clock = Clock()
     manager = make_manager(tmp_path, clock)
     manager.append("s1", chat(3))
-    keeper = manager._keeper
-    assert keeper.prolong("s1", "me")
+    leases = Leases(manager.ledger, clock)
+    assert leases.prolong("s1", "me")
     clock.now += jump
-    assert keeper.prolong("s1", "me")
-    assert not keeper.prolong("s1", "another")
+    assert leases.prolong("s1", "me")
+    assert not leases.prolong("s1", "another")
 
 
 @JUMPS

@@ -53,8 +53,7 @@ class Way:
     def restart(self) -> None:
         if hasattr(self, "manager"):
             self.manager.close()
-        self.manager = ContextCompressionManager(self.config, self.folder)
-        self.manager._keeper.clock = self.clock
+        self.manager = ContextCompressionManager(self.config, self.folder, clock=self.clock)
 
     def send_whole(self, new: list[Any], reports: list[ReportedUsage], system: str) -> list[Any]:
         for one in reports:

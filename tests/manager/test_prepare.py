@@ -254,16 +254,13 @@ async def test_the_sync_form_works_inside_an_event_loop(tmp_path: Path) -> None:
     assert open_manager(tmp_path).prepare_context_sync("s1", agent(30)).summary
 
 
-def count_open(manager: ContextCompressionManager) -> int:
-    return sum(session.is_loaded for session in manager._keeper._open.values())
-
-
 def test_only_so_many_sessions_are_held_in_memory(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    manager._keeper.sessions_open_max = 4
+    sessions = manager._keeper.sessions
+    sessions.count_max = 4
     for number in range(12):
         manager.append(f"s{number}", chat(3))
-    assert count_open(manager) <= 4
+    assert sessions.loaded <= 4
     assert manager.prepare_context_sync("s0").messages == chat(3)
 
 
@@ -285,20 +282,20 @@ def test_memory_holds_the_values_of_the_folds_in_view_only(tmp_path: Path) -> No
 
 def test_only_so_much_is_held_in_memory_whatever_the_number_of_sessions(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    keeper = manager._keeper
+    sessions = manager._keeper.sessions
     manager.append("s0", chat(3))
-    one = keeper._tokens_open
+    one = sessions.tokens
     assert one > 0
-    keeper.tokens_open_max = 4 * one
+    sessions.tokens_max = 4 * one
     for number in range(1, 12):
         manager.append(f"s{number}", chat(3))
-        assert keeper._tokens_open <= 4 * one
-    assert count_open(manager) == 4
+        assert sessions.tokens <= 4 * one
+    assert sessions.loaded == 4
     manager.append("large", chat(60))
-    assert count_open(manager) == 1
+    assert sessions.loaded == 1
     assert manager.prepare_context_sync("s0").messages == chat(3)
-    keeper.drop_all()
-    assert (keeper._tokens_open, count_open(manager)) == (0, 0)
+    sessions.drop_all()
+    assert (sessions.tokens, sessions.loaded) == (0, 0)
 
 
 def test_a_closed_manager_opens_again_when_used(tmp_path: Path) -> None:

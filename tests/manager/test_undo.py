@@ -16,7 +16,7 @@ from tests.manager.sessions import SMALL, agent, chat, steps
 
 def view_of(manager: ContextCompressionManager, session_id: str = "s1") -> str:
     """The view as it is, read again from the ledger, without preparing anything."""
-    with manager._keeper.held(session_id) as session:
+    with manager._keeper.sessions.held(session_id) as session:
         session.drop()
         return json.dumps(manager._keeper.open(session).raws())
 

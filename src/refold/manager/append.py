@@ -173,7 +173,7 @@ def truncate(keeper: Keeper, session_id: str, length: int) -> Flow[int]:
             return 0
         splice = Splice(length, len(path.ids), ())
         if keeper.ledger.append(session_id, (), (splice,), version=path.version, now=now) is not None:
-            keeper.drop(session_id)
+            keeper.sessions.drop(session_id)
             return len(path.ids) - length
         yield rounds.lose()
 
@@ -341,7 +341,7 @@ def extend_open(keeper: Keeper, session: OpenSession, request: Request) -> Exten
         extension = Extension(session.row, stored, now, usages, settings)
     session.row = extend_row(session.row, extension)
     session.path_version = session.row.path_version
-    session.counter = keeper.find_counter(session.row.model, session.state)
+    session.counter = keeper.counting.find_counter(session.row.model, session.state)
     session.extend(messages, ())
     session.ahead += len(messages)
     return extension
@@ -368,11 +368,11 @@ def store_extensions(
         rows = keeper.ledger.extend(extensions, may_wait=may_wait)
     except BaseException:
         for extension in extensions:
-            keeper.drop(extension.seen.id)
+            keeper.sessions.drop(extension.seen.id)
         raise
     for row, extension in zip(rows or (), extensions, strict=False):
         if row is None:
-            keeper.drop(extension.seen.id)
+            keeper.sessions.drop(extension.seen.id)
     return rows
 
 

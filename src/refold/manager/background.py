@@ -19,8 +19,8 @@ from refold.conversation import because
 from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Extension
 from refold.manager.batch import BatchRequest, BatchResult
-from refold.manager.compress import Remember, finish, run_ladder
-from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_lease
+from refold.manager.compress import Remember, finish, run_leased
+from refold.manager.flow import Flow, Pause, run_flow_async
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
@@ -167,18 +167,12 @@ class PageQueue(SessionQueue[list[tuple[str, str]]]):
 
 def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Remember) -> Flow[BatchResult]:
     """Make a fold over a snapshot without holding the session, and swap it in if what it covers is unchanged."""
-    owner = yield from take_lease(keeper, session_id, 0.0)
-    if not owner:
-        return BatchResult("held", reason=because.LEASED())
-    try:
-        row = keeper.ledger.read_session(session_id)
-        if row is None or not row.messages:
-            return BatchResult("stale")
-        # Separate from the one that requests use: threads do not share a lens.
-        session = keeper.open(OpenSession(session_id), row)
-        made = yield from run_ladder(keeper, session, wish, owner)
-    finally:
-        give_lease(keeper, session_id, owner)
+    row = keeper.ledger.read_session(session_id)
+    if row is None or not row.messages:
+        return BatchResult("stale")
+    # Separate from the one that requests use: threads do not share a lens.
+    session = keeper.open(OpenSession(session_id), row)
+    made = yield from run_leased(keeper, session, wish)
     yield from finish(keeper, session, made, remember)
     return made
 

@@ -248,7 +248,7 @@ class Compression:
                     if isinstance(reply, Exception):
                         raise reply
                     reply = replace(reply, usage=read_usage(reply.usage)) if reply.usage else reply
-                if self._owner and not keeper.prolong(session.id, self._owner):
+                if self._owner and not keeper.leases.prolong(session.id, self._owner):
                     raise LedgerError(
                         "the lease on {id!r} ran out while a model was asked; nothing was changed", id=session.id
                     )
@@ -293,7 +293,7 @@ class Compression:
 
     def _store(self, view: View, outcome: Outcome) -> BatchResult:
         keeper, session, wish = self._keeper, self._session, self._wish
-        if not keeper.prolong(session.id, self._owner):
+        if not keeper.leases.prolong(session.id, self._owner):
             return BatchResult("stale")
         if give_up_recalled(keeper, session, outcome.view):
             version, session.row = session.row.edits_version, keeper.need_row(session.id)
@@ -354,7 +354,7 @@ class Compression:
         """Return whether a commit was refused because another process was faster, or although nothing had changed."""
         keeper, session = self._keeper, self._session
         row = keeper.ledger.read_session(session.id)
-        if read_versions(row) != read_versions(session.row) or not keeper.prolong(session.id, self._owner):
+        if read_versions(row) != read_versions(session.row) or not keeper.leases.prolong(session.id, self._owner):
             return BatchResult("stale")
         return BatchResult("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
 

@@ -16,7 +16,7 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import ChangeRefused, RefoldError
 from refold.ladder.report import StageReport
 from refold.manager.batch import Archived, BatchRequest, BatchResult, Compression
-from refold.manager.flow import WAIT_S, Await, Flow, Rounds, give_lease, take_lease
+from refold.manager.flow import WAIT_S, Await, Flow, Rounds
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper
 
@@ -29,7 +29,7 @@ Remember = Callable[[str, Archived], Awaitable[object]]
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: Rounds) -> Flow[BatchResult]:
     """Compress a session under its lease; if it ends ``stale``, the caller reloads the session and retries."""
-    made = yield from _run_leased(keeper, session, wish)
+    made = yield from run_leased(keeper, session, wish)
     if made.ending == "stale":
         yield rounds.lose()
     elif made.ending == "refused":
@@ -46,8 +46,10 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: 
     return made
 
 
-def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[BatchResult]:
-    owner = yield from take_lease(keeper, session.id, WAIT_S if wish.must else SOFT_WAIT_S, must=wish.must)
+def run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[BatchResult]:
+    """Run the ladder once this process has the lease, if the session is as it was loaded."""
+    wait_s = WAIT_S if wish.must else 0.0 if wish.is_background else SOFT_WAIT_S
+    owner = yield from keeper.leases.take(session.id, wait_s, must=wish.must)
     if not owner:
         return BatchResult("held", reason=because.LEASED())
     try:
@@ -57,7 +59,7 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flo
         session.row = row
         return (yield from run_ladder(keeper, session, wish, owner))
     finally:
-        give_lease(keeper, session.id, owner)
+        keeper.leases.give(session.id, owner)
 
 
 def run_ladder(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: str) -> Flow[BatchResult]:
@@ -76,12 +78,12 @@ def run_ladder(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: 
     try:
         outcome = yield from compression.plan(view)
         if wish.is_background:
-            held = yield from keeper.hold(session.id)
+            held = yield from keeper.sessions.hold(session.id)
             try:
                 made = compression.commit_grown(view, outcome)
                 held.drop()  # It has grown: the next use reloads it.
             finally:
-                keeper.let_go(held)
+                keeper.sessions.let_go(held)
         else:
             made = compression.commit(view, outcome)
     except RefoldError as error:
@@ -124,13 +126,13 @@ def compress_flow(
     yield from background.cancel_flow(session_id)  # A manual compression does not wait for an automatic one.
     keeper.need_row(session_id)
     trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
-    session = yield from keeper.hold(session_id)
+    session = yield from keeper.sessions.hold(session_id)
     try:
         rounds = Rounds(keeper, session_id)
         while True:
             rounds.begin()
             keeper.open(session)
-            budget, fixed = keeper.find_budget(session.row, session.counter), session.fixed_tokens
+            budget, fixed = keeper.counting.find_budget(session.row, session.counter), session.fixed_tokens
             wish = BatchRequest(
                 trigger, session.row.model, budget, fixed, instructions, is_manual=True, by_tool=by_tool
             )
@@ -152,7 +154,7 @@ def compress_flow(
             described = _describe(session, tokens, after, kept, made.reason)
             return replace(described, deleted_files=made.deleted_files, stages=made.outcome.stages)
     finally:
-        keeper.let_go(session)
+        keeper.sessions.let_go(session)
 
 
 def _try_out(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[CompactResult]:

@@ -37,6 +37,7 @@ PAUSE_S, PAUSE_MAX_S, _GROWTH = 0.002, 0.1, 1.5
 _NAMED_MAX = 3
 # The path and the edits that a change was made against.
 Versions = tuple[int, int]
+LEASE_S = 6.0
 # Beats per lifetime of a lease: one may be late and another may fail, and the lease still holds.
 BEATS = 3
 HELD_MAX_S = 2 * 3_600.0
@@ -214,18 +215,59 @@ def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
     return because.REFUSED(messages=len(covered), edits=len(batch.edits), because=why)
 
 
-class Heartbeat:
-    """Prolongs the leases that this process holds, until they are released or the process ends."""
+class Leases:
+    """Leases on sessions. Those that this process holds are prolonged until they are released or the process ends."""
 
-    def __init__(self, prolong: Callable[[str, str], bool], lifetime_s: Callable[[], float]) -> None:
-        self._prolong = prolong
-        self._lifetime_s = lifetime_s
+    def __init__(self, ledger: Ledger, clock: Callable[[], float], seconds: float = LEASE_S) -> None:
+        self.seconds = seconds
+        self._ledger = ledger
+        self._clock = clock
         self._held: dict[tuple[str, str], float] = {}
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
-    def begin(self, session_id: str, owner: str) -> None:
+    def prolong(self, session_id: str, owner: str) -> bool:
+        """Take or renew the lease on a session; False if another owner holds it."""
+        return self._ledger.acquire_lease(session_id, owner, seconds=self.seconds, now=self._clock())
+
+    def take(self, session_id: str, wait_s: float = WAIT_S, *, must: bool = False) -> Flow[str]:
+        """Wait for the lease on a session; return its owner id, or "" (SessionBusy with ``must``) after ``wait_s``."""
+        owner = uuid.uuid4().hex
+        waited, pause = 0.0, _PAUSE_S
+        while not self.prolong(session_id, owner):
+            if waited >= wait_s:
+                if not must:
+                    return ""
+                raise SessionBusy(
+                    "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
+                    session_id=session_id,
+                    wait_s=wait_s,
+                )
+            yield Pause(pause)
+            waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
+        self._begin(session_id, owner)
+        return owner
+
+    def give(self, session_id: str, owner: str) -> None:
+        """Release a lease; if that fails, the lease expires and the finished work is not affected."""
+        # No beat is running when this returns, so a released lease stays released.
+        self._reset_after_fork()
+        with self._guard:
+            self._held.pop((session_id, owner), None)
+        with suppress(LedgerError):
+            self._ledger.release_lease(session_id, owner)
+
+    @contextmanager
+    def held(self, session_id: str) -> Iterator[None]:
+        """Hold the lease on a session in this thread."""
+        owner = run_flow(self.take(session_id, must=True))
+        try:
+            yield
+        finally:
+            self.give(session_id, owner)
+
+    def _begin(self, session_id: str, owner: str) -> None:
         self._reset_after_fork()
         with self._guard:
             self._held[session_id, owner] = time.monotonic()
@@ -236,12 +278,6 @@ class Heartbeat:
                     thread.start()
                     self._thread = thread
 
-    def end(self, session_id: str, owner: str) -> None:
-        """Stop prolonging a lease. No beat is running when this returns, so a released lease stays released."""
-        self._reset_after_fork()
-        with self._guard:
-            self._held.pop((session_id, owner), None)
-
     def _reset_after_fork(self) -> None:
         # A child has neither the parent's threads nor its leases, and its copy of the lock may be held.
         if self._pid != os.getpid():
@@ -249,51 +285,15 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while True:
-            time.sleep(self._lifetime_s() / BEATS)
+            time.sleep(self.seconds / BEATS)
             with self._guard:
                 for (session_id, owner), since in list(self._held.items()):
                     is_ours = time.monotonic() - since < HELD_MAX_S
                     # A store that cannot be written now may be writable at the next beat; the commit checks again.
                     with suppress(LedgerError):
-                        is_ours = is_ours and self._prolong(session_id, owner)
+                        is_ours = is_ours and self.prolong(session_id, owner)
                     if not is_ours:
                         del self._held[session_id, owner]
                 if not self._held:
                     self._thread = None
                     return
-
-
-def take_lease(keeper: Keeper, session_id: str, wait_s: float, *, must: bool = False) -> Flow[str]:
-    """Wait for the lease on a session; return its owner id, or "" (SessionBusy with ``must``) after ``wait_s``."""
-    owner = uuid.uuid4().hex
-    waited, pause = 0.0, _PAUSE_S
-    while not keeper.prolong(session_id, owner):
-        if waited >= wait_s:
-            if not must:
-                return ""
-            raise SessionBusy(
-                "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
-                session_id=session_id,
-                wait_s=wait_s,
-            )
-        yield Pause(pause)
-        waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
-    keeper.heartbeat.begin(session_id, owner)
-    return owner
-
-
-def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
-    """Release a lease; if that fails, the lease expires and the finished work is not affected."""
-    keeper.heartbeat.end(session_id, owner)
-    with suppress(LedgerError):
-        keeper.ledger.release_lease(session_id, owner)
-
-
-@contextmanager
-def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
-    """Hold the lease on a session in this thread."""
-    owner = run_flow(take_lease(keeper, session_id, WAIT_S, must=True))
-    try:
-        yield
-    finally:
-        give_lease(keeper, session_id, owner)

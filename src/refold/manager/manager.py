@@ -43,7 +43,7 @@ from refold.manager.append import (
 from refold.manager.background import Background, PageQueue
 from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
-from refold.manager.flow import run_flow, run_flow_async
+from refold.manager.flow import Flow, run_flow, run_flow_async
 from refold.manager.history import find_continued
 from refold.manager.identity import Families
 from refold.manager.managed import ManagedSession
@@ -160,10 +160,8 @@ class ContextCompressionManager:
         """
         intake = read_intake(choose_messages(messages, current_messages), codec)
         beside = Beside(system_prompt, tools, model, format)
-        request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
-        prepared = await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
-        assert prepared is not None, "a whole history follows nothing"
-        return hand_over(prepared, intake, tools=tools)
+        request = make_request(self.config, session_id, intake, beside, window=window, reserve=reserve)
+        return hand_over(await run_flow_async(self._prepare_whole(request)), intake, tools=tools)
 
     def prepare_context_sync(
         self,
@@ -182,10 +180,13 @@ class ContextCompressionManager:
         """The same as ``prepare_context``, for callers without an event loop."""
         intake = read_intake(choose_messages(messages, current_messages), codec)
         beside = Beside(system_prompt, tools, model, format)
-        request = make_request(self._keeper.config, session_id, intake, beside, window=window, reserve=reserve)
-        prepared = run_flow(prepare.prepare_flow(self._keeper, request, self._background))
+        request = make_request(self.config, session_id, intake, beside, window=window, reserve=reserve)
+        return hand_over(run_flow(self._prepare_whole(request)), intake, tools=tools)
+
+    def _prepare_whole(self, request: Request) -> Flow[PreparedContext]:
+        prepared = yield from prepare.prepare_flow(self._keeper, request, self._background)
         assert prepared is not None, "a whole history follows nothing"
-        return hand_over(prepared, intake, tools=tools)
+        return prepared
 
     async def prepare(self, request: Request) -> PreparedContext | None:
         """The same as ``prepare_context``; None if a request's new messages do not follow the session's last one."""
@@ -201,12 +202,12 @@ class ContextCompressionManager:
     ) -> int:
         """Add messages at the end of a session, durably; return how many it has now."""
         request = Request(check_session(session_id), read_intake(new_messages, codec).raws, format=format)
-        with self._keeper.held(session_id) as session:
+        with self._keeper.sessions.held(session_id) as session:
             return len(run_flow(append_new(self._keeper, session, request)).ids)
 
     def store(self, request: Request) -> int:
         """Store a whole history without preparing it, durably; return how many messages the session has now."""
-        with self._keeper.held(check_session(request.session_id)) as session:
+        with self._keeper.sessions.held(check_session(request.session_id)) as session:
             run_flow(take_in(self._keeper, session, request))
             return len(session.ids)
 
@@ -388,11 +389,11 @@ class ContextCompressionManager:
         compression before the next request. ``is_extra``: a request that held more than the prepared context.
         """
         report = usage.ReportedUsage(reported, finish_reason, is_overflow, is_extra)
-        self.observe_together({check_session(session_id): (report,)})
+        self.observe_reports(session_id, (report,))
 
-    def observe_together(self, reports: Mapping[str, Sequence[usage.ReportedUsage]]) -> None:
-        """Store reports about several sessions, in one transaction where they are in memory."""
-        usage.observe_usage(self._keeper, reports)
+    def observe_reports(self, session_id: str, reports: Sequence[usage.ReportedUsage]) -> None:
+        """Store several reports about a session."""
+        usage.observe_usage(self._keeper, check_session(session_id), reports)
 
     @property
     def recalling(self) -> Recall:
@@ -500,7 +501,7 @@ class ContextCompressionManager:
         self._page_queue.close()
         self._keeper.recall.close()
         self._keeper.read_ahead.close()
-        self._keeper.drop_all()
+        self._keeper.sessions.drop_all()
         self._keeper.ledger.close()
 
     def __enter__(self) -> ContextCompressionManager:

@@ -110,7 +110,7 @@ def add_memory(keeper: Keeper, session: OpenSession, tokens_free: int) -> None:
         tokens_before=item.tokens,
         tokens_after=item.tokens + session.counter.count_text(text),
     )
-    is_kept = edit.tokens_after <= KEPT_SHARE * keeper.find_budget(session.row, session.counter).hard
+    is_kept = edit.tokens_after <= KEPT_SHARE * keeper.counting.find_budget(session.row, session.counter).hard
     carried = {"sources": sorted({one.source for one in chosen}), "edit": edit.id, "notes": len(chosen)}
     # The sources are stored first: notes of unknown source could not be forgotten.
     keeper.update_settings(session, memory=carried | ({"message": item.message.id} if is_kept else {}))
@@ -130,7 +130,7 @@ def forget_carried(keeper: Keeper, session_id: str) -> int:
         if named.isdisjoint(state.note_sources):
             continue
         edit = (state.memory or {}).get("edit")
-        with keeper.held(row.id) as session:
+        with keeper.sessions.held(row.id) as session:
             if isinstance(edit, str):
                 erased += keeper.ledger.erase_edits(row.id, [edit], keeper.clock())
             keeper.ledger.update_session(row.id, {"settings": {"memory": {"sources": []}}}, keeper.clock())
@@ -269,7 +269,7 @@ def write_summaries(keeper: Keeper, folder: CompressionFolder, session_id: str) 
         ]
         folder.write_summaries(session_id, masked)
     except (LedgerError, OSError) as error:
-        keeper.warn(session_id, f"summaries.json was not written: {error}")
+        keeper.complain(session_id, [f"summaries.json was not written: {error}"], is_logged=False)
 
 
 def list_settings(config: CompressionConfig) -> dict[str, object]:

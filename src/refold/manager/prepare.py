@@ -13,13 +13,13 @@ from functools import partial
 import orjson
 
 from refold.budget import Budget, Counts, Economics, Tariff
-from refold.budget.decision import Decision, DecisionPolicy, decide_batch
+from refold.budget.decision import DecisionPolicy, decide_batch
 from refold.conversation import because
 from refold.conversation.message import frozen, read_as_result
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item, View
 from refold.formats import place_messages
-from refold.ladder.plan import Outcome, check_fit, count_head, measure_foldable, order_stages
+from refold.ladder.plan import check_fit, count_head, measure_foldable, order_stages
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension
@@ -82,29 +82,33 @@ class PreparedNow:
     view: PreparedView | None
 
 
+class _ChangedMeanwhile(Exception):
+    """Another process changed the session, or a fold in the background needs it: the request is taken in again."""
+
+
 def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext | None]:
     """Append what is new, decide, compress if needed, hand back; None if the messages do not follow the session's."""
-    waited_in_vain = False
+    asks_no_model = False
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        session = yield from keeper.hold(request.session_id)
+        session = yield from keeper.sessions.hold(request.session_id)
         try:
             taken = yield from _append(keeper, session, request)
             if taken is None:
                 return None
             held = HeldRequest(keeper, session, taken)
-            prepared = yield from held.prepare(background, asks_no_model=waited_in_vain)
-            if prepared is not None:
-                return prepared
-            request = taken if request.follows is not None else request
+            if not held.is_quiet():
+                yield from held.compress(background, asks_no_model=asks_no_model)
+            return held.hand_back()
+        except _ChangedMeanwhile:
+            request = request if request.follows is None else taken or request
             seconds = 0.0 if session.state.is_refused else keeper.config.compact_timeout_s
         finally:
-            keeper.let_go(session)
-        # Another process changed the path; or it does not fit, and a fold in the background needs the session to
-        # commit: wait for that one, within limits.
+            keeper.sessions.let_go(session)
+        # If it does not fit, a fold in the background needs the session to commit: wait for that one, within limits.
         is_done = yield from background.wait(request.session_id, seconds)
-        waited_in_vain = waited_in_vain or not is_done
+        asks_no_model = asks_no_model or not is_done
 
 
 def _append(keeper: Keeper, session: OpenSession, request: Request) -> Flow[Request | None]:
@@ -130,7 +134,7 @@ def _append(keeper: Keeper, session: OpenSession, request: Request) -> Flow[Requ
 
 def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
     """Prepare a request in memory without ever waiting; None, with nothing changed, if that is not possible."""
-    session = keeper.hold_now(request.session_id)
+    session = keeper.sessions.hold_now(request.session_id)
     if session is None:
         return None
     try:
@@ -138,13 +142,13 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         if extension is None:
             return None
         held = HeldRequest(keeper, session, request)
-        if held.find_quiet_note(held.decide()) is None:
+        if not held.is_quiet():
             return PreparedNow(extension, None)
         sizes = held.note_sent(), session.row.tokens + session.fixed_tokens, len(session.ids), len(session.edits)
         # The list of items keeps growing: read it before the next request.
         return PreparedNow(extension, PreparedView(*sizes, () if session.state.stubs else session.items))
     finally:
-        keeper.let_go(session)
+        keeper.sessions.let_go(session)
 
 
 def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
@@ -153,13 +157,13 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
     if rows is None:
         return None
     for row in rows:
-        session = keeper.hold_now(row.id) if row is not None else None
+        session = keeper.sessions.hold_now(row.id) if row is not None else None
         if row is None or session is None:
             continue
         # Another process may have changed settings of the session, so take the stored row.
         if session.path_version == row.path_version:
             session.row, session.ahead = row, 0
-        keeper.let_go(session)
+        keeper.sessions.let_go(session)
     return [row is not None for row in rows]
 
 
@@ -168,98 +172,112 @@ class HeldRequest:
 
     def __init__(self, keeper: Keeper, session: OpenSession, request: Request) -> None:
         self._keeper, self._session, self._request = keeper, session, request
+        self._made: BatchResult | None = None
+        self._note = NO_REASON
+        self._decide()
 
-    def decide(self) -> Decision:
+    def _decide(self) -> None:
         """Decide whether the session is compressed before this request, by the budget that is found for it."""
         keeper, session, request = self._keeper, self._session, self._request
         count_fixed(session, request)
-        self._budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
+        self._budget = keeper.counting.find_budget(session.row, session.counter, request.window, request.reserve)
         weighed = weigh(keeper, session, self._budget)
-        return decide_batch(weighed.counts, weighed.budget, weighed.policy)
+        self._decision = decide_batch(weighed.counts, weighed.budget, weighed.policy)
 
-    def find_quiet_note(self, decision: Decision) -> Reason | None:
-        """Return the report's note if there is nothing to do for this request; None if there is."""
-        keeper, session = self._keeper, self._session
-        if keeper.config.memory.inject and is_memory_due(session):
-            return None
+    def is_quiet(self) -> bool:
+        """Return whether there is nothing to do for this request: nothing to compress, recall, carry over or log."""
+        keeper, session, decision = self._keeper, self._session, self._decision
         fits = session.item_tokens + session.fixed_tokens <= self._budget.hard
         # The beginning and the end of a wait (until a change pays) are logged.
-        is_logged = self._session.reported == name_wait(decision.trigger.reason)
-        if decision.acts or decision.is_held or not fits or not is_logged:
-            return None
+        is_logged = session.reported == name_wait(decision.trigger.reason)
+        if decision.acts or decision.is_held or not fits or not is_logged or self._is_memory_due():
+            return False
         has_hidden = len(session.messages) < len(session.ids)
-        return find_quiet_note(keeper, session) if has_hidden else NO_REASON
+        note = find_quiet_note(keeper, session) if has_hidden else NO_REASON
+        self._note = note or NO_REASON
+        return note is not None
 
-    def prepare(self, background: Background, *, asks_no_model: bool) -> Flow[PreparedContext | None]:
-        """Prepare the context; None if the request has to be taken in again, after a fold in the background if any."""
+    def _is_memory_due(self) -> bool:
+        return bool(self._keeper.config.memory.inject) and is_memory_due(self._session)
+
+    def compress(self, background: Background, *, asks_no_model: bool) -> Flow[None]:
+        """Compress the session if that was decided, in the background if there is time; then add what is recalled."""
         keeper, session = self._keeper, self._session
-        made: BatchResult | None = None
         rounds = Rounds(keeper, session.id)
+        made: BatchResult | None = None
         while True:
             rounds.begin()
-            decision = self.decide()
-            if made is None and (quiet := self.find_quiet_note(decision)) is not None:
-                return self.hand_back(decision, None, quiet)
-            fixed, hard = session.fixed_tokens, self._budget.hard
-            if keeper.config.memory.inject and is_memory_due(session):
-                add_memory(keeper, session, self._budget.soft - session.item_tokens - fixed)
+            if self._has_made_room():
                 continue
-            if make_room(keeper, session, fixed, hard):
-                if not self._reload():
-                    return None
-                continue
-            is_idle = decision.trigger.strength != "hard" and session.idle == name_view(keeper, session)
-            if not decision.acts or is_idle:
+            is_idle = self._decision.trigger.strength != "hard" and session.idle == name_view(keeper, session)
+            if not self._decision.acts or is_idle:
                 break
-            wish = BatchRequest(
-                decision.trigger,
-                session.row.model,
-                self._budget,
-                fixed,
-                note=decision.note,
-                asks_no_model=asks_no_model or session.state.is_refused,
-                unsent=frozenset(session.unsent),
-                system=self._request.system,
-                tools=self._request.tools,
-            )
-            may_wait = self._may_wait(decision)
+            wish = self._make_wish(asks_no_model=asks_no_model or session.state.is_refused)
+            may_wait = self._may_wait()
             if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
                 # Offload for this request at once; only the summary may come later.
                 wish = replace(wish, offloads_only=True)
             elif may_wait and background.begin(session.id, replace(wish, is_background=True)):
-                made = BatchResult("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
+                made = BatchResult("begun", reason=because.IN_BACKGROUND(because=wish.trigger.reason))
                 break
             elif background.is_busy(session.id):
-                return None
+                raise _ChangedMeanwhile
             made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
                 made, session.is_loaded = None, False
-                if not self._reload():
-                    return None
             elif not wish.offloads_only or _has_freed(keeper, made):
                 break
+            self._reload()
+        self._made = made
         if made is not None and made.ending == "idle":
             session.idle = name_view(keeper, session)
         yield from finish(keeper, session, made, background.remember)
-        self._tell_skipped(decision, made)
+        self._tell_skipped()
+        tokens_free = self._budget.hard - session.item_tokens - session.fixed_tokens
         is_compressed = made is not None and made.ending == "done"
-        note = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
-        return self.hand_back(decision, made, note)
+        self._note = add_recalled(keeper, session, tokens_free, is_compressed=is_compressed)
 
-    def _reload(self) -> bool:
-        """Read the session again; False if another process changed its path, which no longer fits this request."""
+    def _has_made_room(self) -> bool:
+        """Carry notes into a new session, or withdraw recalled text that does not fit; return whether that was due."""
+        keeper, session, fixed = self._keeper, self._session, self._session.fixed_tokens
+        if self._is_memory_due():
+            add_memory(keeper, session, self._budget.soft - session.item_tokens - fixed)
+        elif not make_room(keeper, session, fixed, self._budget.hard):
+            return False
+        self._reload()
+        return True
+
+    def _make_wish(self, *, asks_no_model: bool) -> BatchRequest:
+        session = self._session
+        return BatchRequest(
+            self._decision.trigger,
+            session.row.model,
+            self._budget,
+            session.fixed_tokens,
+            note=self._decision.note,
+            asks_no_model=asks_no_model,
+            unsent=frozenset(session.unsent),
+            system=self._request.system,
+            tools=self._request.tools,
+        )
+
+    def _reload(self) -> None:
+        """Read the session again, whose path must still be that of this request, and decide again."""
         ids = self._session.ids
         self._keeper.open(self._session)
-        return self._request.messages is None or self._session.ids == ids
+        if self._request.messages is not None and self._session.ids != ids:
+            raise _ChangedMeanwhile
+        self._decide()
 
-    def _may_wait(self, decision: Decision) -> bool:
+    def _may_wait(self) -> bool:
         """Return whether a compression may run later: there is room, no count requires it, and a model writes it."""
-        is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
+        trigger = self._decision.trigger
+        is_soft = trigger.strength == "soft" and not trigger.by_count
         return is_soft and self._keeper.config.background and self._keeper.asks_model(self._session.row)
 
-    def _tell_skipped(self, decision: Decision, made: BatchResult | None) -> None:
+    def _tell_skipped(self) -> None:
         """Report why a trigger led to nothing: log it once, notify listeners every time."""
-        keeper, session = self._keeper, self._session
+        keeper, session, decision, made = self._keeper, self._session, self._decision, self._made
         if made is not None and made.ending in ("held", "vetoed", "missed"):
             why = made.reason
         elif decision.is_held:
@@ -282,9 +300,9 @@ class HeldRequest:
             self._keeper.ledger.add_event(name, make_event(notice))
         self._session.reported = waits
 
-    def note_sent(self, outcome: Outcome | None = None) -> int:
+    def note_sent(self) -> int:
         """Record the size of the next request for later reports and decisions; return its tokens."""
-        session = self._session
+        session, outcome = self._session, self._made.outcome if self._made is not None else None
         tokens = session.item_tokens + session.fixed_tokens
         # Where processes take turns, the one that folds reads what it needs.
         if tokens > self._budget.soft * READ_SHARE and self._keeper.folds and not session.is_shared:
@@ -316,12 +334,12 @@ class HeldRequest:
         if self._keeper.read_ahead.ask(session.id, said):
             session.read_to = stop
 
-    def hand_back(self, decision: Decision, made: BatchResult | None, note: Reason) -> PreparedContext:
+    def hand_back(self) -> PreparedContext:
         """Return the context; raise BudgetTooSmall if it does not fit."""
         session, request, fixed = self._session, self._request, self._session.fixed_tokens
         if session.item_tokens + fixed > self._budget.hard:
             check_fit(View(tuple(session.items), (), (), session.lens, fixed), self._budget)
-        tokens = self.note_sent(made.outcome if made is not None else None)
+        tokens = self.note_sent()
         raws = session.raws(request.messages)
         return PreparedContext(
             messages=place_messages(session.row.wire, raws) if session.edits else raws,
@@ -331,21 +349,21 @@ class HeldRequest:
             system=request.system,
             tools=request.tools,
             edits=tuple(session.edits),
-            report=self._write_report(decision, made, tokens, note),
+            report=self._write_report(tokens),
             originals=StoredOriginals(self._keeper, session.id),
             trace=session.trace(request.messages, request.origins),
             items=() if session.state.stubs else session.items,
         )
 
-    def _write_report(self, decision: Decision, made: BatchResult | None, tokens: int, note: Reason) -> Report:
-        session, budget = self._session, self._budget
+    def _write_report(self, tokens: int) -> Report:
+        session, budget, decision, made = self._session, self._budget, self._decision, self._made
         notes = [decision.note] if decision.note and not decision.acts else []
         if made is not None:
             notes += made.notes
             notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
         is_given = self._request.window is not None or self._keeper.config.window is not None
         notes += note_model(session.row.model, budget.window, is_given=is_given)
-        notes += [note] if note else []
+        notes += [self._note] if self._note else []
         outcome = made.outcome if made is not None and made.ending == "done" else None
         return Report(
             reason=decision.trigger.reason if outcome else because.FITS(),

@@ -194,7 +194,7 @@ class RecallAccess:
                     path,
                     options,
                     variables=variables,
-                    complain=keeper.warn,
+                    complain=lambda name, problem: keeper.complain(name, [problem], is_logged=False),
                     is_observed=lambda message: keeper.judge_observations()(message),
                 )
         self._recall.configure(options, variables)

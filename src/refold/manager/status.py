@@ -93,7 +93,7 @@ class SessionStatus:
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
     """Return how full a session is, with the model, system prompt and tools of the last request or of ``beside``."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as session:
+    with keeper.sessions.held(session_id) as session:
         row = keeper.need_row(session_id)
         row = replace(row, model=(beside and beside.model) or row.model)
         keeper.open(session, row)
@@ -147,21 +147,14 @@ def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
     known = state.find_window(row.model)[0] or window_of(keeper.config, row.model)
     window, reserve = state.room
     if known in (None, window):
-        return keeper.find_budget(row, counter, window, reserve)
+        return keeper.counting.find_budget(row, counter, window, reserve)
     # A reserve for another window may not fit into this one.
-    return keeper.find_budget(row, counter, None, reserve if window is None else None)
+    return keeper.counting.find_budget(row, counter, None, reserve if window is None else None)
 
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:
     """Return the language that people write in a session; English if nobody has written yet."""
-    session = keeper.hold_now(session_id)
-    if session is None:
-        # The session is in use, and its user may be waiting for us: read the ledger instead.
-        return detect_said(_read_newest(keeper, session_id))
-    try:
-        return session.find_language()
-    finally:
-        keeper.let_go(session)
+    return detect_said(_read_newest(keeper, session_id))
 
 
 def _read_newest(keeper: Keeper, session_id: str) -> Iterator[Message]:

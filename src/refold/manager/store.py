@@ -1,4 +1,4 @@
-"""Per-manager state: configuration, ledger, and an LRU cache of loaded sessions, each behind its own lock.
+"""What the flows of one manager share: loaded sessions, counting by the settings in force, and the ledger.
 
 Another process may change a session at any time, so every use reads the session's row first and reloads the session if
 the row no longer matches what is in memory.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import ceil
@@ -26,7 +26,7 @@ from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.ledger.sql.ledger import Ledger
 from refold.llm.choose import PLACE
 from refold.llm.summariser import Summariser
-from refold.manager.flow import Flow, Heartbeat, Pause, run_flow
+from refold.manager.flow import Flow, Leases, Pause, run_flow
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
 from refold.manager.session import OpenSession, load_session
@@ -44,54 +44,22 @@ TOKENS_OPEN_MAX = 8_000_000
 COUNTERS_MAX = BUDGETS_MAX = 256
 MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
-LEASE_S = 6.0
 
 
-class Keeper:
-    """State shared by all flows of one manager: settings, ledger, loaded sessions, listeners, recall."""
+class OpenSessions:
+    """Loaded sessions in an LRU cache, each behind its own lock."""
 
-    def __init__(
-        self,
-        config: CompressionConfig,
-        workspace: Path,
-        ledger: Ledger,
-        *,
-        summariser: Summariser,
-        find_compressor: Callable[[], Any],
-        is_observation: Callable[[Any], bool] | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self.configure(config, summariser)
-        self.workspace = workspace
-        self.ledger = ledger
-        self.listeners = Listeners()
-        self.clock = clock
-        self.chance: Callable[[], float] = random.random
-        self.sessions_open_max = SESSIONS_OPEN_MAX
-        self.tokens_open_max = TOKENS_OPEN_MAX
-        self._tokens_open = 0
-        self.lease_s = LEASE_S
-        self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
+    def __init__(self) -> None:
+        self.count_max = SESSIONS_OPEN_MAX
+        self.tokens_max = TOKENS_OPEN_MAX
+        self.tokens = 0
         self._open: OrderedDict[str, OpenSession] = OrderedDict()
         self._guard = threading.Lock()
-        self.recall = RecallAccess(self)
-        self.read_ahead = ReadAhead()
-        self.find_compressor = find_compressor
-        self.is_observation = is_observation
 
-    def configure(self, config: CompressionConfig, summariser: Summariser) -> None:
-        """Use these settings from the next request on."""
-        self.config, self.summariser = config, summariser
-        # The counts that trigger a compression, and the stages that render a message on arrival.
-        self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
-        self.is_auto, self._has_model = config.auto_compress, summariser.is_there
-        self.folds = any(isinstance(stage, Fold) for stage in config.stages())
-        self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
-        self._budgets: dict[tuple[object, ...], Budget] = {}
-
-    def prolong(self, session_id: str, owner: str) -> bool:
-        """Take or renew the lease on a session; False if another owner holds it."""
-        return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())
+    @property
+    def loaded(self) -> int:
+        """How many sessions are in memory."""
+        return sum(session.is_loaded for session in self._open.values())
 
     def hold(self, session_id: str) -> Flow[OpenSession]:
         """Wait until this process may use a session; the caller returns it with ``let_go``, and opens it to read it."""
@@ -133,7 +101,7 @@ class Keeper:
     def _leave(self, session: OpenSession) -> None:
         with self._guard:
             session.users -= 1
-            self._tokens_open += session.item_tokens - session.tokens
+            self.tokens += session.item_tokens - session.tokens
             session.tokens = session.item_tokens
             if not self._is_crowded():
                 return
@@ -144,10 +112,10 @@ class Keeper:
                     return
 
     def _is_crowded(self) -> bool:
-        return len(self._open) > self.sessions_open_max or self._tokens_open > self.tokens_open_max
+        return len(self._open) > self.count_max or self.tokens > self.tokens_max
 
     def _close(self, session_id: str) -> None:
-        self._tokens_open -= self._open.pop(session_id).tokens
+        self.tokens -= self._open.pop(session_id).tokens
 
     @contextmanager
     def held(self, session_id: str) -> Iterator[OpenSession]:
@@ -170,11 +138,97 @@ class Keeper:
             for session_id in [key for key, session in self._open.items() if not session.users]:
                 self._close(session_id)
 
+
+class Counting:
+    """Counters and budgets by settings that do not change; each is made once."""
+
+    def __init__(self, config: CompressionConfig, *, has_model: bool) -> None:
+        self._config, self._has_model = config, has_model
+        self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
+        self._budgets: dict[tuple[object, ...], Budget] = {}
+
+    def find_counter(self, model: str, state: SessionState) -> Counter:
+        """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
+        counters, calibration = self._counters, state.calibration
+        exact = counters.get((model, ()))
+        if exact is not None and exact.is_exact:
+            return exact  # Reports change nothing about it.
+        # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
+        steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
+        key = (model, steps if calibration.tracks else ())
+        counter = counters.get(key)
+        if counter is None:
+            if len(counters) > COUNTERS_MAX:
+                counters.clear()
+            counter = counters[key] = counter_for(model or None, self._config.tokenizer, calibration)
+            if calibration.tracks and not counter.is_exact:
+                counter.margin = ceil(counter.margin * MARGIN_STEPS) / MARGIN_STEPS
+        return counter
+
+    def find_budget(
+        self, row: SessionRow, counter: Counter, window: int | None = None, reserve: int | None = None
+    ) -> Budget:
+        """Return the budget of a session's model. A window of ``set_window`` overrides the configured one."""
+        model = row.model
+        if window is None and "windows" in row.settings:
+            window, reserve = SessionState.read(row.settings).find_window(model)
+            if window is not None and reserve is None and (self._config.reserve or 0) >= window:
+                reserve = window // 4
+        is_placed = PLACE in row.settings
+        budgets, key = self._budgets, (model, counter.margin, window, reserve, is_placed)
+        budget = budgets.get(key)
+        if budget is None:
+            if len(budgets) > BUDGETS_MAX:
+                budgets.clear()
+            wanted = {"window": window, "reserve": reserve}
+            changes = {name: value for name, value in wanted.items() if value is not None}
+            limited = self._config.model_copy(update=changes) if changes else self._config
+            limited = limited.with_model() if is_placed or self._has_model else limited
+            budget = budgets[key] = limited.budget(model_info(model or None), counter.margin)
+        return budget
+
+
+class Keeper:
+    """What all flows of one manager share: settings, ledger, loaded sessions, leases, listeners, recall."""
+
+    def __init__(
+        self,
+        config: CompressionConfig,
+        workspace: Path,
+        ledger: Ledger,
+        *,
+        summariser: Summariser,
+        find_compressor: Callable[[], Any],
+        is_observation: Callable[[Any], bool] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.configure(config, summariser)
+        self.workspace = workspace
+        self.ledger = ledger
+        self.listeners = Listeners()
+        self.clock = clock
+        self.chance: Callable[[], float] = random.random
+        self.sessions = OpenSessions()
+        self.leases = Leases(ledger, clock)
+        self.recall = RecallAccess(self)
+        self.read_ahead = ReadAhead()
+        self.find_compressor = find_compressor
+        self.is_observation = is_observation
+
+    def configure(self, config: CompressionConfig, summariser: Summariser) -> None:
+        """Use these settings from the next request on."""
+        self.config, self.summariser = config, summariser
+        # The counts that trigger a compression, and the stages that render a message on arrival.
+        self.thresholds, self.arrival_stages = config.thresholds(), config.arrival_stages()
+        self.is_auto = config.auto_compress
+        self.folds = any(isinstance(stage, Fold) for stage in config.stages())
+        self.counting = Counting(config, has_model=summariser.is_there)
+
     def open(self, session: OpenSession, row: SessionRow | None = None) -> OpenSession:
         """Bring a session to the state of its row, of the ledger's if none is given; raise if there is none."""
         row = row or self.need_row(session.id)
         state = session.read_state(row.settings)
-        counter = self.find_counter(row.model, state)
+        counter = self.counting.find_counter(row.model, state)
         if session.is_loaded and session.is_as_stored(row) and session.counter.is_like(counter):
             session.row, session.counter = row, counter
         else:
@@ -192,7 +246,7 @@ class Keeper:
 
     def make_lens(self, row: SessionRow, counter: Counter | None = None) -> Lens:
         """Return the lens that renders and counts a session's messages."""
-        counter = counter or self.find_counter(row.model, SessionState.read(row.settings))
+        counter = counter or self.counting.find_counter(row.model, SessionState.read(row.settings))
         return Lens(format_of(row), counter.count_parts, counter.count_text, self.judge_observations())
 
     def judge_observations(self) -> Callable[[Message], bool]:
@@ -218,51 +272,9 @@ class Keeper:
             ) from error
         return self.ledger.open_session(session_id, self.clock())
 
-    def find_counter(self, model: str, state: SessionState) -> Counter:
-        """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
-        # The order matters, as in ``find_budget``.
-        counters, config, calibration = self._counters, self.config, state.calibration
-        exact = counters.get((model, ()))
-        if exact is not None and exact.is_exact:
-            return exact  # Reports change nothing about it.
-        # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
-        steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
-        key = (model, steps if calibration.tracks else ())
-        counter = counters.get(key)
-        if counter is None:
-            if len(counters) > COUNTERS_MAX:
-                counters.clear()
-            counter = counters[key] = counter_for(model or None, config.tokenizer, calibration)
-            if calibration.tracks and not counter.is_exact:
-                counter.margin = ceil(counter.margin * MARGIN_STEPS) / MARGIN_STEPS
-        return counter
-
-    def find_budget(
-        self, row: SessionRow, counter: Counter, window: int | None = None, reserve: int | None = None
-    ) -> Budget:
-        """Return the budget of a session's model. A window of ``set_window`` overrides the configured one."""
-        model = row.model
-        if window is None and "windows" in row.settings:
-            window, reserve = SessionState.read(row.settings).find_window(model)
-            if window is not None and reserve is None and (self.config.reserve or 0) >= window:
-                reserve = window // 4
-        # The order matters: ``configure`` sets the caches last, so no budget of old settings ends up in the new one.
-        is_placed = PLACE in row.settings
-        budgets, config, key = self._budgets, self.config, (model, counter.margin, window, reserve, is_placed)
-        budget = budgets.get(key)
-        if budget is None:
-            if len(budgets) > BUDGETS_MAX:
-                budgets.clear()
-            wanted = {"window": window, "reserve": reserve}
-            changes = {name: value for name, value in wanted.items() if value is not None}
-            limited = config.model_copy(update=changes) if changes else config
-            limited = limited.with_model() if is_placed or self._has_model else limited
-            budget = budgets[key] = limited.budget(model_info(model or None), counter.margin)
-        return budget
-
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
         """Store the window that a model has in a session, whatever the settings say."""
-        with self.held(session_id) as session:
+        with self.sessions.held(session_id) as session:
             windows = self.open(session).state.windows
             self.update_settings(session, windows={**windows, model: [window, reserve]})
 
@@ -303,13 +315,10 @@ class Keeper:
         self.complain(notice.session_id, problems)
         return is_vetoed
 
-    def complain(self, session_id: str, problems: list[str]) -> None:
-        """Log side failures and report them to the listeners."""
+    def complain(self, session_id: str, problems: Sequence[str], *, is_logged: bool = True) -> None:
+        """Report side failures to the listeners, and log them."""
         for problem in problems:
             notice = Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock())
-            self.ledger.add_event(session_id, make_event(notice))
+            if is_logged:
+                self.ledger.add_event(session_id, make_event(notice))
             self.listeners.tell(notice)
-
-    def warn(self, session_id: str, problem: str) -> None:
-        """Report a side failure to the listeners, without logging it."""
-        self.listeners.tell(Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock()))

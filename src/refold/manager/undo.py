@@ -23,7 +23,6 @@ from refold.ledger.records import Event, Finding, SessionRow, StoredBatch, Store
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sql.forget import GONE, Words
 from refold.ledger.sql.ledger import Ledger, list_all_sessions, read_all_events
-from refold.manager.flow import leased
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession, parse_stored
 from refold.manager.session_state import RESPONSES, SessionState
@@ -110,7 +109,7 @@ def _choose_redo(ledger: Ledger, session: OpenSession, edit_id: str | None) -> C
 def switch(keeper: Keeper, session_id: str, edit_id: str | None, *, on: bool) -> Switched:
     """Undo the last compression or one edit by its id; redo the last undo or one undone edit with ``on``."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as session, leased(keeper, session_id):
+    with keeper.sessions.held(session_id) as session, keeper.leases.held(session_id):
         keeper.open(session)
         ids, groups = (_choose_redo if on else _choose_undo)(keeper.ledger, session, edit_id)
         now, before = keeper.clock(), session.item_tokens + session.fixed_tokens
@@ -152,7 +151,7 @@ def _remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> l
 def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str, ...]:
     """Pin or unpin the messages on the path that a handle names; a pinned message leaves the fold that hides it."""
     row = keeper.need_row(session_id)
-    with keeper.held(session_id) as session:
+    with keeper.sessions.held(session_id) as session:
         keeper.open(session)
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
@@ -164,7 +163,7 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         kept = [one for one in session.ids if one in pinned]
         keeper.update_settings(session, pinned=kept or None)
         if on and not named.isdisjoint(one for item in session.items if item.is_fold for one in item.edits[0].covers):
-            with leased(keeper, session_id):
+            with keeper.leases.held(session_id):
                 keeper.open(session)
                 _bring_back(keeper, session, named)
         return tuple(kept)
@@ -220,7 +219,7 @@ def _trace_back(session: OpenSession, edit_id: str) -> list[str]:
 def read_view(keeper: Keeper, session_id: str) -> list[Item]:
     """Return the items of a session's view, without their originals."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as session:
+    with keeper.sessions.held(session_id) as session:
         return list(keeper.open(session).items)
 
 
@@ -240,7 +239,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
         delete(keeper, session_id)
         return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
-    with keeper.held(session_id) as session, leased(keeper, session_id):
+    with keeper.sessions.held(session_id) as session, keeper.leases.held(session_id):
         named = find_handle(keeper.ledger, row, handle)
         # Every message with the content of one of these: leaked text may be in several places.
         same = [message for each in named for message in keeper.ledger.find_messages(row.id, each.digest, limit=10_000)]
@@ -264,7 +263,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
 
 def delete(keeper: Keeper, session_id: str) -> bool:
     """Erase a session from the ledger, with its folder of files."""
-    with keeper.held(session_id) as session:
+    with keeper.sessions.held(session_id) as session:
         is_gone = keeper.ledger.delete_session(session_id)
         keeper.find_folder(session_id).remove_all()
         session.drop()
@@ -294,14 +293,14 @@ def salvage_ledger(keeper: Keeper) -> Salvaged:
 def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:
     if not any(edit.edit.stage == "offload" for edit in keeper.ledger.read_edits(row.id)):
         return []
-    with keeper.held(row.id) as session:
+    with keeper.sessions.held(row.id) as session:
         try:
             if not _find_wrong(keeper, session):
                 return []
         except LedgerError as error:
             return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
         # Another process may be changing the view and its files right now. Under the lease none can.
-        with leased(keeper, row.id):
+        with keeper.leases.held(row.id):
             wrong = _find_wrong(keeper, session)
             if repair and wrong:
                 keeper.find_folder(row.id).write(wrong)

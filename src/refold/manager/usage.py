@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from math import fsum, inf
@@ -20,8 +19,9 @@ from refold.conversation.message import frozen
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
 from refold.formats.intake import to_plain
-from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
+from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, StoredEdit, StoredUsage
 from refold.ledger.sql.ledger import Ledger, read_all_events
+from refold.manager.flow import Rounds
 from refold.manager.session import OpenSession, Sent
 from refold.manager.session_state import Reported, SessionState, StoredCarry, write_calibration
 from refold.manager.store import Keeper
@@ -53,54 +53,30 @@ class ReportedUsage:
     is_extra: bool = False
 
 
-def observe_usage(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> None:
-    """Record usage reports and calibrate counting with them, without reading any message; raise the first error last.
-
-    Reports about sessions in memory are stored in one transaction, all others one by one.
-    """
+def observe_usage(keeper: Keeper, session_id: str, reports: Sequence[ReportedUsage]) -> None:
+    """Record usage reports and calibrate counting with them, reading no message; raise the first error last."""
     errors: list[Exception] = []
-    for session_id in _observe_together(keeper, reports):
-        for report in reports[session_id]:
-            try:
-                _observe_one(keeper, session_id, report)
-            except Exception as error:  # noqa: BLE001 - the other reports are recorded first
-                errors.append(error)
+    for report in reports:
+        try:
+            _observe_one(keeper, session_id, report)
+        except Exception as error:  # noqa: BLE001 - the other reports are recorded first
+            errors.append(error)
     if errors:
         raise errors[0]
 
 
 def _observe_one(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    with keeper.held(session_id) as session:
-        row = keeper.need_row(session_id)
-        (usage,), changes = describe_reports(keeper, session, row, (report,))
-        keeper.ledger.add_usage(session_id, usage)
-        if changes:
-            keeper.ledger.update_session(session_id, {"settings": changes}, keeper.clock())
-        if session.is_loaded and session.is_as_stored(row):
-            session.row = replace(row, settings=merge_settings(row.settings, changes))
-
-
-def _observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> list[str]:
-    """Record reports about sessions in memory in one transaction; return the other sessions."""
-    with ExitStack() as stack:
-        held: list[OpenSession] = []
-        extensions: list[Extension] = []
-        for session_id, listed in reports.items():
-            session = keeper.hold_now(session_id)
-            if session is None:
-                continue
-            stack.callback(keeper.let_go, session)
-            with suppress(FormatError):  # ``_observe_one`` raises it for this session alone.
-                usages, changes = describe_reports(keeper, session, session.row, listed)
-                extensions.append(Extension(session.row, (), keeper.clock(), usages, changes))
-                held.append(session)
-        rows = (keeper.ledger.extend(extensions, may_wait=True) if extensions else None) or [None] * len(held)
-        stored = set()
-        for session, row in zip(held, rows, strict=True):
-            if row is not None:
-                session.row = row
-                stored.add(row.id)
-    return [session_id for session_id in reports if session_id not in stored]
+    rounds = Rounds(keeper, session_id)
+    with keeper.sessions.held(session_id) as session:
+        seen, stored = session.row if session.is_loaded else keeper.need_row(session_id), None
+        while stored is None:
+            rounds.begin()
+            usages, changes = describe_reports(keeper, session, seen, (report,))
+            extension = Extension(seen, (), keeper.clock(), usages, changes)
+            stored = (keeper.ledger.extend((extension,), may_wait=True) or (None,))[0]
+            seen = stored or keeper.need_row(session_id)
+        if session.is_loaded and session.is_as_stored(stored):
+            session.row = stored
 
 
 def describe_reports(
@@ -140,8 +116,8 @@ def _find_force(keeper: Keeper, row: SessionRow, usage: StoredUsage, report: Rep
         return because.OVERFLOW()
     if report.finish_reason not in ("length", "max_tokens"):
         return NO_REASON
-    counter = keeper.find_counter(row.model, SessionState.read(row.settings))
-    window = keeper.find_budget(replace(row, model=usage.model), counter).window
+    counter = keeper.counting.find_counter(row.model, SessionState.read(row.settings))
+    window = keeper.counting.find_budget(replace(row, model=usage.model), counter).window
     used = usage.input_tokens + usage.output_tokens
     # If the window was not nearly full, the limit on the answer cut it off, unless the settings say otherwise.
     is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window

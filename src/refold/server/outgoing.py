@@ -262,7 +262,8 @@ class Reporter:
 
         def record() -> None:
             try:
-                manager.observe_together({session.id: reports for session, reports in taken})
+                for session, reports in taken:
+                    manager.observe_reports(session.id, reports)
             finally:
                 if self._unstored:
                     self._store_events()
