@@ -215,13 +215,15 @@ class OpenSession:
             item = replace(item, messages=() if item.is_fold else tuple(map(hollow, item.messages)))
         else:
             self.messages[item.message.id] = item.message
-        self.rounds += not item.is_fold and starts_round(item, self.items[-1] if self.items else None)
+        is_turn = is_user_turn(item.role, item.parts)
+        before = self.items[-1] if self.items else None
+        self.rounds += not item.is_fold and (is_turn or starts_round(item, before))
         is_own = not item.edits and item.message.id not in self.state.stubs
         self.items.append(item)
         self.shown.append(item.raw)
         self.places.append(place if is_own else -1)
         self.item_tokens += item.tokens
-        self.turns += is_user_turn(item.role, item.parts)
+        self.turns += is_turn
         self.spoken += item.role != "system"
         # Messages that an undo restored count as documents: they are not folded to save money.
         is_back = bool(self.undone) and not item.is_fold and item.message.id in self.undone

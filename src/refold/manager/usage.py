@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from math import fsum, inf
 from typing import Any
@@ -23,7 +23,7 @@ from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, Sto
 from refold.ledger.sql.ledger import Ledger, read_all_events
 from refold.manager.flow import Rounds
 from refold.manager.session import OpenSession, Sent
-from refold.manager.session_state import Reported, SessionState, StoredCarry, write_calibration
+from refold.manager.session_state import SessionState, StoredCarry, write_calibration
 from refold.manager.store import Keeper
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
@@ -91,7 +91,9 @@ def describe_reports(
         usages.append(StoredUsage(keeper.clock(), sent.model, **sizes, **read_usage(report.usage)))
         if report.is_extra:
             continue
-        changes |= _learn(session, SessionState.read({**row.settings, **changes}), usages[-1])
+        # Of the first report these are the values that the session has read already.
+        state = SessionState.read({**row.settings, **changes}) if changes else session.read_state(row.settings)
+        changes |= _learn(session, state, usages[-1])
         if forced := _find_force(keeper, row, usages[-1], report):
             changes["forced"] = forced.to_json()
     return usages, changes
@@ -103,8 +105,9 @@ def _learn(session: OpenSession, state: SessionState, usage: StoredUsage) -> dic
     if sent is None or usage.input_tokens <= 0:
         return {}
     calibration = state.calibration.observe(sent.model, sent.tokens, usage.input_tokens)
-    reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    changes: dict[str, object] = {"calibration": write_calibration(calibration), "reported": asdict(reported)}
+    sizes = {"input_tokens": usage.input_tokens, "counted_tokens": sent.tokens}
+    reported = {"model": sent.model, **sizes, "marker": sent.marker}
+    changes: dict[str, object] = {"calibration": write_calibration(calibration), "reported": reported}
     if state.carry is None or not state.carry.is_newer(session.prepared_at):
         fixed = session.system_tokens, session.fixed_tokens
         changes["carry"] = StoredCarry(session.carry, sent.messages, session.prepared_at, *fixed).to_json()
