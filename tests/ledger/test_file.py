@@ -27,6 +27,16 @@ print("open", flush=True)
 sys.stdin.read()
 """
 
+# Runs after the ledger's own work at the end of a process, as a background thread may.
+READ_AT_THE_END = """
+import atexit, sys
+atexit.register(lambda: print(len(ledger.list_sessions())))
+from refold.ledger.sqlite import SqliteLedger
+from tests.contract.talk import send
+ledger = SqliteLedger(sys.argv[1])
+send(ledger, ["hello"])
+"""
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
@@ -195,6 +205,15 @@ def test_a_process_that_ends_properly_while_another_looks_leaves_no_alarm(
     assert read_texts(again) == ["hello"]
     again.close()
     assert not (tmp_path / "ledger.db-lost").exists()
+
+
+def test_a_file_that_is_read_once_more_as_its_process_ends_leaves_no_alarm(tmp_path: Path, project_root: Path) -> None:
+    path = tmp_path / "ledger.db"
+    command = [sys.executable, "-c", READ_AT_THE_END, str(path)]
+    assert subprocess.run(command, cwd=project_root, capture_output=True, check=True).stdout == b"1\n"
+    again = SqliteLedger(path)
+    assert again.verify() == []
+    again.close()
 
 
 def test_a_process_killed_while_another_closes_leaves_no_alarm(tmp_path: Path) -> None:

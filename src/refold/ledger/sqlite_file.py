@@ -277,8 +277,7 @@ class LedgerFile:
         """Remove this process's marker, and, once it has closed the log, those of processes that ended before."""
         is_marked, self._marked_by = self._marked_by == os.getpid(), 0
         has_log = is_marked and self.beside("-wal").exists()
-        if is_marked:
-            _remove_marker(self.path)
+        _remove_marker(self.path)
         yield
         with contextlib.suppress(OSError):
             for marker in self._list_stale() if has_log else ():
@@ -431,6 +430,7 @@ def _watch_process() -> None:
 
     def close_all() -> None:
         for file in list(_FILES):
+            file.notes_log = False  # A background thread may open it again: nobody would remove that marker.
             with contextlib.suppress(LedgerError):
                 file.close()
 
