@@ -265,8 +265,7 @@ class Reporter:
                 for session, reports in taken:
                     manager.observe_reports(session.id, reports)
             finally:
-                if self._unstored:
-                    self._store_events()
+                self._store_events()
 
         self.start(record, *late)
 
