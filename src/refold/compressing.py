@@ -140,8 +140,6 @@ def _read_messages(messages: object, codec: Codec | None) -> Intake:
 
 def _find_summariser(settings: CompressionConfig, llm: object, beside: Beside) -> Summariser | None:
     """Return the summariser for a conversation with this model; None if rules write the summaries."""
-    if llm is not None and not hasattr(llm, "complete"):
-        raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
     if llm is None and not settings.variables and not settings.compact_url:
         return None
     from refold.llm.summariser import Summariser

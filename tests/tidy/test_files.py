@@ -142,6 +142,8 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("stages", "instructions and environment of a session stay", 22),
     ("web", "automatic compression is switched on the page", 26),
     ("readers", "histories of pi, Qwen Code, opencode and aider; usage and compactions", 530),
+    ("llm", "what has no complete(prompt) is refused when it is handed over", 5),
+    ("designs", "what has no complete(prompt) is refused when it is handed over", 1),
     ("designs", "the compressor reads its own earlier summary", 18),
     ("llm", "one small HTTP client for five callers", 50),
     ("refold", "one catalogue of texts: conversation and agent gave up theirs", 20),

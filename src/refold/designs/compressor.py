@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from refold.conversation import because
 from refold.conversation.message import Format, Message, mark
@@ -17,6 +17,7 @@ from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.ladder.plan import detect_said
+from refold.llm.choose import need_model
 from refold.llm.port import Completes
 from refold.returned import strip_record
 from refold.stages.ground import Ground
@@ -70,7 +71,7 @@ class ContextCompressor:
         *,
         llm_service: Completes | None = None,
     ) -> None:
-        self.llm = llm or llm_service
+        self.llm: Any = need_model(llm or llm_service)
         self.token_counter = token_counter or TokenCounter()
         self.last_error = NO_REASON
 

@@ -86,6 +86,13 @@ class Choice:
     note: Reason = NO_REASON
 
 
+def need_model(llm: object) -> object:
+    """Return what somebody hands over as a model; refuse at once what could never be asked."""
+    if llm is not None and not hasattr(llm, "complete"):
+        raise ConfigError("llm must have complete(prompt); a {kind} has none", kind=type(llm).__name__)
+    return llm
+
+
 def choose_model(
     own: Endpoint | None,
     conversation: Endpoint | Model | Completes | None,

@@ -21,7 +21,7 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import Unavailable
 from refold.formats import place_messages
-from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
+from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, need_model, read_own
 from refold.llm.client import ProviderClient
 from refold.llm.errors import RetryLimits, attempt, classify
 from refold.llm.port import TEMPERATURE, ChatRequest, Completes, Completion, Model, NamedModel, call_model, takes_model
@@ -74,7 +74,7 @@ class Summariser:
     """Answers stages with ``llm``, anything with ``complete(prompt)``; ``join`` is for one conversation."""
 
     def __init__(self, config: CompressionConfig, llm: object = None) -> None:
-        self.llm = llm
+        self.llm: Any = need_model(llm)
         self.config = config
         self.timeout_s = config.compact_timeout_s
         self.attempts_max = config.compact_retry_count
@@ -111,7 +111,7 @@ class Summariser:
     def is_there(self) -> bool:
         """True if a model is available."""
         models = (self.plugin, self.own, self.conversation)
-        return hasattr(self.llm, "complete") or bool(self.failure) or any(model is not None for model in models)
+        return bool(self.failure) or any(model is not None for model in (self.llm, *models))
 
     @property
     def window(self) -> int | None:
@@ -128,12 +128,10 @@ class Summariser:
         """Return the model for one question; a named plugin is never replaced by another model."""
         if self.plugin is not None or self.failure:
             return Choice(self.plugin, type(self.plugin).__name__, self.failure)  # type: ignore[arg-type]
-        handed = self.llm if hasattr(self.llm, "complete") else None
-        if self.config.compact_model and takes_model(handed):
-            return Choice(NamedModel(handed, self.config.compact_model), self.config.compact_model)
-        conversation: Endpoint | Model | Completes | None = handed or self.conversation  # type: ignore[assignment]
+        if self.config.compact_model and takes_model(self.llm):
+            return Choice(NamedModel(self.llm, self.config.compact_model), self.config.compact_model)
         needed = int(len(ask.prompt) * _TOKENS_PER_CHAR) + ask.tokens_max
-        return choose_model(self.own, conversation, tokens_needed=needed, timeout_s=self.timeout_s)
+        return choose_model(self.own, self.llm or self.conversation, tokens_needed=needed, timeout_s=self.timeout_s)
 
     async def answer(self, ask: Ask) -> Reply:
         """Return the model's reply; its ``error`` says why there is none."""
