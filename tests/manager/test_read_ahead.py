@@ -14,7 +14,7 @@ WINDOW = 9_000
 # Messages that the thread may not have read yet when the next request comes.
 NEWEST = 6
 # Functions that read one message, or one part of it, for the first time.
-READERS = frozenset(("_read_sentences", "_classify_all", "_read_call", "_read_result", "find_values", "_has_none"))
+READERS = frozenset(("_read_parts", "_has_none"))
 
 
 def make_step(step: int, tag: str) -> list[dict[str, Any]]:
