@@ -183,7 +183,7 @@ def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | No
     messages = extension.messages
     # Beside the session: where its path ends, with which message, and whether it has one of the new ones.
     ids = [bytes.fromhex(message.id) for message in messages[:_PLAIN_MAX]]
-    read = db.fetch_one(_select_end(len(ids)), (*ids, db.encode(extension.seen.id)))
+    read = db.connection.execute(_select_end(len(ids)), (*ids, db.encode(extension.seen.id))).fetchone()
     found = read_stored(db, read[:-3]) if read else None
     if read is None or found is None or not is_as_seen(found.row, extension.seen):
         return None
