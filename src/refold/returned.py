@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.conversation.message import RECORD_OPENS, Format, Message, Role, find_marks
 from refold.conversation.view import Edit, FoldRecord
 from refold.formats import parse_messages
-from refold.stages.record.frame import CLOSING
+from refold.stages.record.frame import CLOSING, INDEX_TITLES
 from refold.stages.stage import BARE, FOLD
 
 # The presets' openings. A record ends with its handle, or with the frame that names it at the beginning.
@@ -78,12 +78,15 @@ def _read_record(message: Message, openings: tuple[str, ...]) -> str:
 
 
 def _list_quoted(text: str, openings: tuple[str, ...]) -> list[tuple[str, Role]]:
-    """Return the words that a record quotes, by speaker, after a blank message for each one that it only counts."""
+    """Return what a record quotes, by speaker, after a blank for each message that it only counts; values as code."""
     quoted: list[tuple[str, Role]] = []
+    is_value = False
     for line in strip_record(text, openings).splitlines():
         mark = _QUOTED.match(line)
-        words = line[mark.end() :] if mark else line
-        if words.strip() and not words.startswith("#") and not _LEFT_OUT.match(line):
+        words = f"```\n{line}\n```" if is_value else line[mark.end() :] if mark else line
+        if line.startswith("#"):
+            is_value = line.strip("# ") in INDEX_TITLES.values()
+        elif words.strip() and not _LEFT_OUT.match(line):
             quoted.append((words, _ROLES.get(mark[1] or mark[2], "assistant") if mark else "assistant"))
     count = _COUNT.match(text) or _LINE.match(text)
     missing = min(_BEHIND_MAX, int(count[1])) - len(quoted) if count else 0
@@ -104,7 +107,6 @@ def strip_record(text: str, openings: Sequence[str]) -> str:
 
 
 def _make_fold(text: str, role: Role, behind: Sequence[Message]) -> Edit:
-    marks = find_marks(text)
-    handle = marks[0] if text.startswith(RECORD_OPENS) else marks[-1]
+    handle = find_marks(text)[0 if text.startswith(RECORD_OPENS) else -1]
     record = FoldRecord(handle, strip_record(text, OPENINGS), by=BARE)
     return Edit("fold", FOLD, tuple(one.id for one in behind), text=text, role=role, fold=record)
