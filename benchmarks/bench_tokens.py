@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.tokens import TokenCounter, counter_for
-from tests.tokens.oracle import load_oracle
+from tests.rigs.oracle import load_oracle
 
 SAMPLE_CHARS = 120_000
 ROUNDS = 6

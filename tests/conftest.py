@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import QUICK, QUICK_EXAMPLES
-from tests.postgres import stop_servers
-from tests.seeds.rows import tell_rows
+from tests.rigs.effort import QUICK, QUICK_EXAMPLES
+from tests.rigs.postgres import stop_servers
+from tests.rigs.rows import tell_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()

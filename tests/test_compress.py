@@ -13,8 +13,8 @@ import pytest
 import refold
 from refold.errors import BudgetTooSmall, ConfigError, FormatError, HandleUnknown
 from refold.testing import find_violations
-from tests.convert import to_anthropic, to_responses
-from tests.effort import first_of, is_quick
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.effort import first_of, is_quick
 
 SESSIONS = Path(__file__).resolve().parents[1] / "examples" / "sessions"
 

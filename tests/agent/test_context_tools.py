@@ -9,8 +9,8 @@ import pytest
 from refold import ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.testing import ScriptedProvider, call_tool, say
-from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
 from tests.agent.test_overflow import write_history
+from tests.rigs.agent import both, check_stored, make_agent, make_manager, pick, run_all
 
 
 def open_tools(

@@ -12,7 +12,7 @@ from refold.agent import AgentLimits
 from refold.agent.events import Compressed, Finished, StepStarted, ToolFinished
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
 from refold.testing.provider_rules import count_input
-from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
+from tests.rigs.agent import both, check_stored, make_agent, make_manager, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

@@ -33,7 +33,7 @@ from refold.testing import (
     refuse,
     say,
 )
-from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, read_stored, run_all
+from tests.rigs.agent import both, check_stored, make_agent, make_manager, pick, read_stored, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

@@ -11,7 +11,7 @@ from refold.errors import BudgetTooSmall, ContextOverflow
 from refold.ledger.codec import load_json
 from refold.testing import RecordedRequest, ScriptedModel, ScriptedProvider, ScriptedUsage, fail, say
 from refold.testing.provider_rules import count_input
-from tests.agent.talking import check_stored, make_agent, make_manager, one_first, pick, run_all
+from tests.rigs.agent import check_stored, make_agent, make_manager, one_first, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

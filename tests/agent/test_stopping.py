@@ -13,8 +13,8 @@ import pytest
 from refold.agent.events import Compressing, Finished, TextDelta, ToolStarted, Warned
 from refold.agent.loop import LOST, find_pending
 from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, drip, hang, say
-from tests.agent.talking import check_stored, make_agent, make_manager, one_first, pick, run_all
 from tests.agent.test_overflow import write_history
+from tests.rigs.agent import check_stored, make_agent, make_manager, one_first, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

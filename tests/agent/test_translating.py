@@ -8,9 +8,9 @@ from refold.agent.events import Compressed, Finished
 from refold.agent.models import Translated, speak
 from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, say
-from tests.agent.talking import WIRES, check_stored, make_agent, make_manager, make_model, pick, run_all
 from tests.agent.test_overflow import write_history
-from tests.effort import first_of
+from tests.rigs.agent import WIRES, check_stored, make_agent, make_manager, make_model, pick, run_all
+from tests.rigs.effort import first_of
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

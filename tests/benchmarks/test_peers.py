@@ -12,7 +12,7 @@ from refold.readers.session import Session
 from refold.replay.policy import PeerPolicy
 from refold.replay.run import replay_session
 from refold.tokens import CacheRules, counter_for
-from tests.replay.files import agent_messages
+from tests.rigs.histories import agent_messages
 
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), output=5.0)
 BUDGET = Budget(hard=1_500, soft=1_500, warn=1_500, target=1_000, window=1_500)

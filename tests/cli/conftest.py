@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import ProcessShell, Shell
+from tests.rigs.cli import ProcessShell, Shell
 
 
 @pytest.fixture

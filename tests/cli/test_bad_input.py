@@ -8,8 +8,8 @@ import pytest
 
 from refold.cli.app import EXIT_CODES
 from tests.cli.conftest import make_session
-from tests.cli.running import Ran, Shell
-from tests.effort import first_of
+from tests.rigs.cli import Ran, Shell
+from tests.rigs.effort import first_of
 
 GOOD = json.dumps(make_session(2))
 CONFIG, FORMAT, TOO_SMALL, OUTPUT = 3, 4, 5, 9

@@ -11,7 +11,7 @@ import pytest
 
 from refold.cli.clients import SECRET, Start, find_client, find_upstreams, write_secret
 from refold.errors import ConfigError
-from tests.server.running import make_body, make_dialog, start_rig
+from tests.rigs.server import make_body, make_dialog, start_rig
 
 URL = "http://127.0.0.1:9"
 COMPANY, OTHER = "https://llm.company.example", "https://other.example"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import make_session
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 Session = list[dict[str, object]]
 

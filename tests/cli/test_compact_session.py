@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from refold import ContextCompressionManager
-from tests.cli.running import Shell
-from tests.manager.sessions import agent
+from tests.rigs.cli import Shell
+from tests.rigs.manager import agent
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from refold import ContextCompressionManager
-from tests.cli.running import Shell
-from tests.manager.sessions import chat
+from tests.rigs.cli import Shell
+from tests.rigs.manager import chat
 
 
 def press_tab(shell: Shell, line: str) -> list[str]:

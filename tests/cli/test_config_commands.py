@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refold.config import PRESETS, CompressionConfig
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 
 def test_explain_all_prints_every_value_and_where_it_came_from(shell: Shell) -> None:

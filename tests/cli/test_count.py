@@ -4,7 +4,7 @@ import json
 
 from refold import TokenCounter
 from tests.cli.conftest import make_session
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 
 def test_counts_add_up_and_tool_outputs_are_apart(shell: Shell) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 READING = ["sessions", "show", "show --edits", "show --originals", "log", "stats", "recall port", "recall port --all"]
 READING += ["facts", "facts --all"]

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from tests.cli.conftest import make_session
-from tests.cli.running import ProcessShell, Shell
-from tests.effort import first_of
-from tests.repl.terminal import hear_interrupts, strip
+from tests.rigs.cli import ProcessShell, Shell
+from tests.rigs.effort import first_of
+from tests.rigs.terminal import hear_interrupts, strip
 
 LONG = "x" * 90
 WRONG = ("count", f"{LONG}.json")

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from refold.testing import ScriptedProvider, say
-from tests.cli.running import Shell
-from tests.evaluation.trip import SESSION
+from tests.rigs.cli import Shell
+from tests.rigs.trip import SESSION
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def logs(shell: Shell) -> Shell:
 
 def test_the_command_fails_for_a_planted_fault_and_passes_for_the_identity(logs: Shell) -> None:
     base = ("eval", "trip.jsonl", "--window", "3000", "--ci", "--compressors")
-    fault = logs.refold(*base, "tests.evaluation.compressors:forgets_the_task")
+    fault = logs.refold(*base, "tests.rigs.compressors:forgets_the_task")
     assert fault.code == 1
-    assert "✗ tests.evaluation.compressors:forgets_the_task: retained" in fault.text
+    assert "✗ tests.rigs.compressors:forgets_the_task: retained" in fault.text
     # The whole session does not fit the window, so the identity is given a large one.
-    ran = logs.refold("eval", "trip.jsonl", "--ci", "--compressors", "tests.evaluation.compressors:identity")
+    ran = logs.refold("eval", "trip.jsonl", "--ci", "--compressors", "tests.rigs.compressors:identity")
     assert ran.code == 0, ran.text + ran.err
     assert "meets every threshold" in ran.text
 

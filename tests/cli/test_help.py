@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refold.cli.app import EXIT_CODES, PANELS, _tidy_record, run_to_end
-from tests.cli.running import Shell, make_commands, replace_process
+from tests.rigs.cli import Shell, make_commands, replace_process
 
 
 @cache

@@ -12,8 +12,8 @@ from refold.cli.sessions import sessions
 from refold.cli.transfer import export, run_import
 from refold.errors import ConfigError, FormatError
 from refold.manager.status import read_client, read_title
-from tests.convert import to_anthropic
-from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+from tests.rigs.convert import to_anthropic
+from tests.rigs.histories import agent_messages, claude_rows, codex_rows, write_rows
 
 
 @pytest.fixture

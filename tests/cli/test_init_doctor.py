@@ -8,7 +8,7 @@ import pytest
 from refold import ContextCompressionManager
 from refold.config import PRESETS, CompressionConfig, explain
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 SECRET = "sk-not-to-be-shown-4711"
 

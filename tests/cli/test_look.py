@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import ProcessShell, Shell
 from tests.readers.test_client_histories import AIDER, OPENCODE, PI, QWEN, make_database
-from tests.replay.files import ClaudeFile, codex_rows, write_rows
+from tests.rigs.cli import ProcessShell, Shell
+from tests.rigs.histories import ClaudeFile, codex_rows, write_rows
 
 ALWAYS = ("--days", "36500")
 SECRET = "hunter2-zebra"

@@ -14,8 +14,8 @@ from refold.cli import config, measure, output, transfer
 from refold.cli.app import PlainTyper, choose_command
 from refold.cli.main import app, load_commands
 from refold.cli.output import show_progress
-from tests.cli.running import Shell
-from tests.manager.sessions import chat
+from tests.rigs.cli import Shell
+from tests.rigs.manager import chat
 
 
 def list_commands() -> list[tuple[str, Any]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.cli.running import Shell
-from tests.manager.sessions import agent
-from tests.postgres import empty_database, own_server, server_url
+from tests.rigs.cli import Shell
+from tests.rigs.manager import agent
+from tests.rigs.postgres import empty_database, own_server, server_url
 
 SECRET = "zebraquux-hunter2"
 

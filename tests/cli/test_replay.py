@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.cli.running import Shell
-from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+from tests.rigs.cli import Shell
+from tests.rigs.histories import agent_messages, claude_rows, codex_rows, write_rows
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.cli.running import ProcessShell, Shell
-from tests.manager.sessions import agent, chat
-from tests.repl.terminal import hear_interrupts
+from tests.rigs.cli import ProcessShell, Shell
+from tests.rigs.manager import agent, chat
+from tests.rigs.terminal import hear_interrupts
 
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
 

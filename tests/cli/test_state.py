@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 TALK = [
     {"role": "user", "content": "Fix the crash in parse.py. Never touch the vendor folder."},

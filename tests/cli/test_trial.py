@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 
 def test_a_trial_is_a_table_and_is_continued_from_a_file(shell: Shell) -> None:

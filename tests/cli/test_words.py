@@ -14,8 +14,8 @@ from refold.errors import Sentence
 from refold.sentences import read_texts
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
-from tests.cli.running import Shell
 from tests.cli.words_in_use import list_untranslated, list_words_in_use
+from tests.rigs.cli import Shell
 
 ZH = {"LC_ALL": "zh_CN.UTF-8"}
 # Four words in a row are a sentence; commands, options, names of settings and what users wrote are not.

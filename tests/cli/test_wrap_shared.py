@@ -24,9 +24,9 @@ from refold.config.trust import BEACON_FILE
 from refold.server.auth import KeyRing
 from refold.server.beacon import find_running, lit, make_beacon, read_beacon
 from refold.testing import ScriptedProvider
-from tests.cli.running import Ran, Shell
 from tests.cli.test_wrap import CLIENT
-from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.cli import Ran, Shell
+from tests.rigs.server import Rig, make_body, make_dialog, start_rig, wait_for
 
 END = """
 import signal, time

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refold import errors
-from tests.tidy.source import walk_module
+from tests.rigs.source import walk_module
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "refold"
 # What is translated by exact match where it is laid out, and whose English is not an argument of ``tr``.

@@ -18,8 +18,8 @@ from refold.manager import ContextCompressionManager
 from refold.server.auth import KeyRing
 from refold.server.beacon import find_running, read_beacon
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
-from tests.server.running import start_rig
+from tests.rigs.cli import Shell
+from tests.rigs.server import start_rig
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes")
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="asks git")

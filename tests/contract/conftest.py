@@ -13,7 +13,7 @@ import pytest
 
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from tests.postgres import ON_POSTGRES, schema_of, server_url
+from tests.rigs.postgres import ON_POSTGRES, schema_of, server_url
 
 OpenLedger = Callable[[], Ledger]
 STORES: dict[str, Callable[[Path], Ledger]] = {

@@ -8,7 +8,7 @@ from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.ledger.records import Event
 from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 
 
 def read_flags(ledger: Ledger) -> str:

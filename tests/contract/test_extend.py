@@ -13,7 +13,7 @@ from refold.ledger.records import Extension, SessionRow, StoredUsage, extend_row
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send, store
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send, store
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 from refold.conversation.message import digest_of
 from refold.conversation.view import Fact
 from refold.ledger.sql.ledger import Ledger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 
 
 def test_a_forgotten_message_keeps_its_place_and_its_hashes_only(ledger: Ledger) -> None:

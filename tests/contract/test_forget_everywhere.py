@@ -14,10 +14,10 @@ from refold.ledger.records import Event
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import open_postgres
-from tests.contract.talk import NOW
-from tests.contract.transfers import FOLDING, OFFLOADING, handle_of, make_step
-from tests.effort import each_once
-from tests.postgres import ON_POSTGRES, own_server, schema_of
+from tests.rigs.effort import each_once
+from tests.rigs.postgres import ON_POSTGRES, own_server, schema_of
+from tests.rigs.talk import NOW
+from tests.rigs.transfers import FOLDING, OFFLOADING, handle_of, make_step
 
 # Of each word the index writes only what differs from the one before it, so the last letters are looked for.
 SECRET = "qzxv-hunter2"
@@ -137,7 +137,7 @@ def find_rows(folder: Path) -> list[str]:
     """The tables of the ledger in which any of it can be read."""
     import psycopg
 
-    from tests.postgres import server_url
+    from tests.rigs.postgres import server_url
 
     schema, found = schema_of(folder), []
     with psycopg.connect(server_url(), autocommit=True) as db:

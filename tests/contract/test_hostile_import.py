@@ -18,8 +18,8 @@ from refold.ledger.codec import decode_edit, dump_json
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
-from tests.contract.transfers import FOLDING, OFFLOADING, make_session
-from tests.effort import first_of
+from tests.rigs.effort import first_of
+from tests.rigs.transfers import FOLDING, OFFLOADING, make_session
 
 NOW = 2_000_000_000.0
 Told = dict[str, Any]

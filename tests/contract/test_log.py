@@ -6,7 +6,7 @@ from refold.conversation.view import Fact
 from refold.ledger.records import Event, StoredUsage
 from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, make_batch, make_fold, send
+from tests.rigs.talk import NOW, SESSION, make_batch, make_fold, send
 
 
 def test_events_come_back_in_order_and_page_by_id(ledger: Ledger) -> None:

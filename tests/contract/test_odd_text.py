@@ -8,7 +8,7 @@ from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.ledger.records import Batch, Event, StoredUsage
 from refold.ledger.sql.ledger import Ledger
-from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
+from tests.rigs.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
 
 ODD = [
     "a\0b", "\0", "\ud800", "\udfff\ud800", "back\\slash", "\\0", "\\u0000", "\\\\", "\\ud800", "'; --", "%s %b %%",

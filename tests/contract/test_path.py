@@ -10,8 +10,8 @@ from refold.conversation.message import ROOT, chain_id, digest_of
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, is_sound, make_fold, make_mask, read_texts, send, write_raw
-from tests.effort import up_to
+from tests.rigs.effort import up_to
+from tests.rigs.talk import NOW, SESSION, is_sound, make_fold, make_mask, read_texts, send, write_raw
 
 
 def count_stored(ledger: Ledger) -> int:

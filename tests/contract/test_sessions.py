@@ -10,7 +10,7 @@ from refold.errors import FormatError, SessionNotFound
 from refold.ledger.records import Event, SessionRow, StoredUsage
 from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 
 ODD_NAMES = [
     "../../etc/passwd", "a:b", "C:\\x", " ", "会话一", "a\0b", "'; DROP TABLE session; --", "\ud800", "🙂", "x" * 256,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from refold.ledger.records import Event
 from refold.ledger.sql.ledger import Ledger
 from tests.contract.conftest import OpenLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
 THREADS = 6
 ROUNDS = 12

@@ -15,8 +15,8 @@ from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
 from tests.contract.conftest import STORES, OpenLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
-from tests.contract.transfers import FOLDING, OFFLOADING, export_bytes, handle_of, make_session, open_manager
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
+from tests.rigs.transfers import FOLDING, OFFLOADING, export_bytes, handle_of, make_session, open_manager
 
 KINDS = {"folding": FOLDING, "offloading": OFFLOADING}
 LATER = 2_000_000_000.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import need_browser
+from tests.rigs.web import need_browser
 
 need_browser()
 

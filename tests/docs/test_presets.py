@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIFT = 0.1  # of a figure: a record may gain or lose a line

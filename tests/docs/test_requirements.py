@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.seeds.rows import ROWS
+from tests.rigs.rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 _CITED = re.compile(r"\bS\d\.\d+\b")

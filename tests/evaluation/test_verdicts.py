@@ -9,13 +9,13 @@ from refold.evaluation.arms import read_arm
 from refold.evaluation.compare import compare_pairs
 from refold.evaluation.questions import read_questions
 from refold.evaluation.run import EvalTerms, SessionEvaluation, evaluate
-from tests.evaluation.trip import RULE, SESSION, TASK
+from tests.rigs.trip import RULE, SESSION, TASK
 
 WINDOW = 3_000
 
 
 def run(name: str, window: int = WINDOW) -> SessionEvaluation:
-    arm = read_arm(f"tests.evaluation.compressors:{name}")
+    arm = read_arm(f"tests.rigs.compressors:{name}")
     return evaluate(SESSION, arm, EvalTerms(window=window))
 
 

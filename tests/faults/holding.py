@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.fold_llm.talk import working
+from tests.rigs.model import working
 
 CONFIG = CompressionConfig(window=4_000, reserve=500, background=False, compact_timeout_s=120, compact_retry_count=1)
 

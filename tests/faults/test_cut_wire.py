@@ -11,10 +11,10 @@ import pytest
 
 from refold.errors import LedgerError
 from refold.ledger.sql.ledger import Ledger
-from tests.contract.talk import NOW, SESSION, commit, make_fold, read_texts, send
 from tests.faults import test_nth_write as nth
 from tests.faults.cutting import CuttingProxy
-from tests.postgres import own_server, schema_of
+from tests.rigs.postgres import own_server, schema_of
+from tests.rigs.talk import NOW, SESSION, commit, make_fold, read_texts, send
 
 pytestmark = pytest.mark.slow
 

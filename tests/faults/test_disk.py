@@ -13,8 +13,8 @@ from refold.config import CompressionConfig
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 from tests.faults.disk import NAME, Disk, faulty_disk
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ import pytest
 
 from refold.ledger.codec import dump_json
 from refold.manager.status import export_session
-from tests.contract.transfers import FOLDING, make_session
 from tests.faults.test_kill import SESSION, check
 from tests.faults.worker import open_store
-from tests.postgres import ON_POSTGRES, empty_database, own_server, server_url
+from tests.rigs.postgres import ON_POSTGRES, empty_database, own_server, server_url
+from tests.rigs.transfers import FOLDING, make_session
 
 WORKERS = 8
 

@@ -16,7 +16,7 @@ from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.flow import LEASE_S, Leases, run_flow
 from tests.faults.holding import CONFIG
-from tests.fold_llm.talk import working
+from tests.rigs.model import working
 
 SESSION = "held"
 

@@ -15,7 +15,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager, LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.notices import Notice
-from tests.manager.sessions import Model, agent, chat
+from tests.rigs.manager import Model, agent, chat
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)

@@ -15,8 +15,8 @@ from refold.conversation.view import Fact
 from refold.errors import LedgerError
 from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import NOW, SESSION, make_batch, make_fold, make_mask, send
 from tests.faults.disk import NAME, Disk, faulty_disk
+from tests.rigs.talk import NOW, SESSION, make_batch, make_fold, make_mask, send
 
 CALLS_MAX = 500
 TEXTS = ["a", "b", "c" * 9_000, "d"]

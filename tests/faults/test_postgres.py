@@ -19,9 +19,9 @@ from tests.faults.holding import CONFIG
 from tests.faults.test_kill import SESSION, check, kill_often
 from tests.faults.test_many_processes import work_together
 from tests.faults.worker import open_store
-from tests.fold_llm.talk import working
-from tests.manager.sessions import SMALL, agent
-from tests.postgres import empty_database, own_server, server_url
+from tests.rigs.manager import SMALL, agent
+from tests.rigs.model import working
+from tests.rigs.postgres import empty_database, own_server, server_url
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 

@@ -24,7 +24,7 @@ from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Extension
 from refold.ledger.sqlite import SqliteLedger
 from refold.testing import find_violations
-from tests.effort import up_to
+from tests.rigs.effort import up_to
 
 # Seeds that once failed, for ever.
 KEPT: tuple[int, ...] = (253073695, 872754083)

@@ -16,7 +16,7 @@ from refold.ledger.align import chain_tail
 from refold.ledger.records import Event, Splice, StoredMessage
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import make_batch, make_fold, make_mask, write_raw
+from tests.rigs.talk import make_batch, make_fold, make_mask, write_raw
 
 SESSIONS = ("zero", "one", "two", "three")
 LEASE_S = 30.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.formats import Anthropic
-from tests.formats.samples import IMAGE_CLAUDE, claude_step, kinds, parse
+from tests.rigs.formats import IMAGE_CLAUDE, claude_step, kinds, parse
 
 CLAUDE = Anthropic()
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}

@@ -11,7 +11,7 @@ import pytest
 from refold.errors import FormatError
 from refold.formats import digest_message
 from refold.formats.canonical import DEPTH_MAX, find_depth, parse_arguments
-from tests.formats.samples import chat_call
+from tests.rigs.formats import chat_call
 
 BIG = 12345678901234567890123
 

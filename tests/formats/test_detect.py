@@ -9,7 +9,7 @@ import pytest
 
 from refold.errors import FormatError
 from refold.formats import detect, make_format, parse_messages, read_conversation, write_conversation
-from tests.formats.samples import IMAGE_CHAT, IMAGE_CLAUDE, chat_step, claude_step, responses_step
+from tests.rigs.formats import IMAGE_CHAT, IMAGE_CLAUDE, chat_step, claude_step, responses_step
 
 PLAIN = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 CLAUDE_TOOLS = [{"name": "run", "input_schema": {"type": "object"}}]

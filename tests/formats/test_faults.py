@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold.formats import make_format, parse_messages
-from tests.formats.samples import chat_call, chat_step, claude_step, responses_step
+from tests.rigs.formats import chat_call, chat_step, claude_step, responses_step
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "ok"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold.formats import OpenAIChat
-from tests.formats.samples import IMAGE_CHAT, chat_call, kinds, parse
+from tests.rigs.formats import IMAGE_CHAT, chat_call, kinds, parse
 
 CHAT = OpenAIChat()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold.formats import OpenAIResponses
-from tests.formats.samples import IMAGE_RESPONSES, kinds, parse
+from tests.rigs.formats import IMAGE_RESPONSES, kinds, parse
 
 RESPONSES = OpenAIResponses()
 REASONING = {

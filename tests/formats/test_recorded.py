@@ -14,7 +14,7 @@ import pytest
 from refold.conversation.turn import find_units
 from refold.formats import parse_messages, read_conversation, write_conversation
 from refold.testing.provider_rules import find_violations
-from tests.convert import to_anthropic, to_responses
+from tests.rigs.convert import to_anthropic, to_responses
 
 Convert = Callable[[list[Any], Any], Any]
 SESSIONS_MAX = 40

@@ -8,8 +8,8 @@ import pytest
 
 from refold.conversation.turn import find_units, newest_step
 from refold.formats import make_format, parse_messages
-from tests.formats.samples import chat_step, claude_step, responses_step
 from tests.formats.test_faults import COMPUTER, MCP, MESSAGE, RESULT, SERVER, TEXT, USE, USER
+from tests.rigs.formats import chat_step, claude_step, responses_step
 
 REASONING, CALL, OUTPUT = responses_step("1")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from refold.testing import ScriptedProvider
-from tests.cli.running import ProcessShell, Ran, Shell
+from tests.rigs.cli import ProcessShell, Ran, Shell
 
 KEY = "sk-of-the-user-0123456789"
 CLIENT = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.hostile.patterns import (
+from tests.rigs.patterns import (
     FLOOR_S,
     MADE,
     TookTooLong,

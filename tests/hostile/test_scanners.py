@@ -28,7 +28,7 @@ from refold.stages.mask import shorten_arguments
 from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
 from refold.stages.verify import verify_words
-from tests.hostile.patterns import find_growth
+from tests.rigs.patterns import find_growth
 
 # A text that was read before would be remembered.
 NUMBERS = count()

@@ -15,7 +15,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply
 from refold.testing.integration import CASES, AgentSetup, run_case
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("google.adk.plugins", reason="needs google-adk: make integrations")
 pytest.importorskip("litellm")

@@ -14,7 +14,7 @@ from refold.testing.integration import CASES, AgentSetup, run_case
 from refold.testing.rig import read_sensor
 from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
 from tests.integrations.gathering import watch_method
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("autogen_agentchat", reason="needs autogen-agentchat: make integrations")
 pytest.importorskip("autogen_ext.models.openai")

@@ -14,7 +14,7 @@ from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
 from tests.integrations.gathering import watch_method
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 if find_spec("crewai") is None:
     pytest.skip("needs crewai: make integrations", allow_module_level=True)

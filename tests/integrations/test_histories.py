@@ -32,7 +32,7 @@ def open_wrap(workspace: Path, answer: Any) -> Iterator[Face]:
 
 @contextmanager
 def open_gateway(workspace: Path, answer: Any) -> Iterator[Face]:
-    from tests.server.running import make_body, start_rig
+    from tests.rigs.server import make_body, start_rig
 
     with start_rig(workspace, answer, config={"window": WINDOW, "reserve": RESERVE}, window=WINDOW) as rig:
 

@@ -13,7 +13,7 @@ from refold.manager.status import read_parent
 from refold.testing import Fault, RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply
 from refold.testing.integration import CASES, DONE, AgentSetup, Steps, run_case
 from refold.testing.rig import has_record, read_sensor
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("langchain.agents.middleware", reason="needs langchain 1.0 or newer: make integrations")
 pytest.importorskip("langchain_openai")

@@ -21,7 +21,7 @@ from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, DONE, AgentSetup, Steps, run_case
 from refold.testing.rig import has_record, read_sensor
 from tests.integrations.gathering import gather_chat
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("litellm", reason="needs litellm: make integrations")
 

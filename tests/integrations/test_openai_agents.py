@@ -17,7 +17,7 @@ from refold.testing import Fault, RecordedRequest, ScriptedCall, ScriptedProvide
 from refold.testing.integration import CASES, DONE, STEPS, AgentSetup, Steps, run_case
 from refold.testing.rig import has_record, read_sensor
 from refold.testing.script import drip
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("agents", reason="needs openai-agents: make integrations")
 

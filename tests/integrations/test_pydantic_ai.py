@@ -12,7 +12,7 @@ from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
 from refold.testing.rig import read_sensor
 from tests.integrations.delegating import CALM, RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("pydantic_ai.capabilities", reason="needs pydantic-ai 2: make integrations")
 

@@ -13,7 +13,7 @@ from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
 from refold.testing.rig import read_sensor
 from tests.integrations.delegating import RESERVE, TURNS, WINDOW, Delegating, ask, check_apart
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 pytest.importorskip("strands.middleware", reason="needs strands-agents: make integrations")
 

@@ -12,7 +12,7 @@ from refold.testing import ScriptedReply, ScriptedUsage, integration
 from refold.testing.answers import WIRES
 from refold.testing.integration import CASES, AgentSetup, run_case
 from tests.integrations.driving import ChatAgent, ChatDriver, ClaudeDriver, ResponsesDriver
-from tests.tokens.oracle import count_reference
+from tests.rigs.oracle import count_reference
 
 DRIVERS = (ClaudeDriver, ChatDriver, ResponsesDriver)
 

@@ -10,7 +10,7 @@ from refold.ladder.plan import Outcome, Plan, prepare
 from refold.ladder.run import answer_nothing, drive
 from refold.stages.fold import Fold
 from refold.tokens import counter_for
-from tests.replay.files import agent_messages
+from tests.rigs.histories import agent_messages
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import refold
 from refold.config import CompressionConfig
 from refold.prepared import PreparedContext
 from refold.tokens import counter_for
-from tests.effort import first_of
-from tests.stages.sessions import assistant, lines, step, user
+from tests.rigs.effort import first_of
+from tests.rigs.stages import assistant, lines, step, user
 
 EXCHANGES = 4
 ENGLISH = (

@@ -10,7 +10,7 @@ from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.manager import batch
 from refold.testing import find_violations
-from tests.stages.sessions import step, user
+from tests.rigs.stages import step, user
 
 WINDOW = 12_000
 

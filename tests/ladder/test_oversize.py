@@ -14,8 +14,8 @@ from refold.config import CompressionConfig
 from refold.conversation.message import find_marks
 from refold.prepared import PreparedContext
 from refold.testing import find_violations
-from tests.effort import first_of
-from tests.stages.sessions import assistant, lines, step, user
+from tests.rigs.effort import first_of
+from tests.rigs.stages import assistant, lines, step, user
 
 SESSIONS = Path(__file__).resolve().parents[2] / "examples" / "sessions"
 LARGE = "\n".join(f"{n:05} GET /orders/{n * 7919 % 100_003} 200 in {n % 97} ms" for n in range(1_900))

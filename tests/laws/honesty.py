@@ -21,8 +21,7 @@ from refold.stages.clamp import Clamp
 from refold.stages.densify import expand_text, find_blocks
 from refold.stages.record.frame import neutralise
 from refold.stages.stage import Goal, Stage
-
-from .engine import make_view
+from tests.rigs.engine import make_view
 
 _GAP = re.compile(
     r"^\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨[^⟩]+⟩(?: \(no room[^\n]+\))?$", re.M

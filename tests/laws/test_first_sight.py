@@ -25,10 +25,10 @@ from refold.ladder.run import answer_nothing, drive
 from refold.replay.policy import LadderPolicy, PolicyRoom, Step
 from refold.stages.fold import Fold
 from refold.tokens import CacheRules, counter_for
-from tests.effort import each_once, up_to
-from tests.laws.strategies import Talk, talks
 from tests.laws.test_growth import PRESETS, convert, grow_session, make_session
-from tests.recorded.sessions import read_records
+from tests.rigs.effort import each_once, up_to
+from tests.rigs.recorded import read_records
+from tests.rigs.strategies import Talk, talks
 
 WIRES = ("openai-chat", "anthropic", "openai-responses")
 COUNTED = ("archive", "importance", "hybrid", "turns", "offload")

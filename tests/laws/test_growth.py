@@ -11,8 +11,8 @@ import pytest
 
 import refold
 from refold.testing import find_violations
-from tests.convert import to_anthropic, to_responses
-from tests.effort import each_once
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.effort import each_once
 
 PRESETS = ("default", "archive", "importance", "offload", "hybrid", "turns")
 STEPS = 60

@@ -11,10 +11,9 @@ import pytest
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
 from refold.stages.truncate import Truncate
-from tests.effort import first_of
-
-from .engine import make_view
-from .honesty import find_dishonest, make_cases, make_steps, read_outputs, run_stage
+from tests.laws.honesty import find_dishonest, make_cases, make_steps, read_outputs, run_stage
+from tests.rigs.effort import first_of
+from tests.rigs.engine import make_view
 
 LOG = "\n".join(
     f"2026-11-02T10:{n // 60:02d}:{n % 60:02d}.0{n % 90 + 10}Z {'ERROR' if n % 97 == 5 else 'INFO'} worker-{n % 7} "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.effort import first_of
-
-from .honesty import find_dishonest, make_cases, run_stage
+from tests.laws.honesty import find_dishonest, make_cases, run_stage
+from tests.rigs.effort import first_of
 
 CHARS = 120_000
 PIECES = ("7", "1,2,3,", "1.5,", "\n", "a/", '\\"', "([", "= ", "a.", "a:1:", "-", "a_", "a@b.", "http://a.b/c?", "'a")

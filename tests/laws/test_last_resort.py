@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from refold.config import CompressionConfig
 from refold.conversation import View
 from refold.ladder.plan import REST_SHARE, REST_TOKENS_MAX
-from tests.effort import up_to
-
-from .engine import make_view, run_ladder
-from .strategies import Talk, talks
+from tests.rigs.effort import up_to
+from tests.rigs.engine import make_view, run_ladder
+from tests.rigs.strategies import Talk, talks
 
 # Two folds of one line each, before and after the newest user message, and what a line of each language takes.
 LINES_TOKENS = 140

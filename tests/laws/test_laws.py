@@ -31,10 +31,9 @@ from refold.stages.stage import Stage
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 from refold.testing import find_violations
-from tests.effort import up_to
-
-from .engine import Ran, floor_tokens, make_view, run_ladder
-from .strategies import Talk, talks
+from tests.rigs.effort import up_to
+from tests.rigs.engine import Ran, floor_tokens, make_view, run_ladder
+from tests.rigs.strategies import Talk, talks
 
 LAST = (Window(), Clamp())
 # Each stage as it comes, and one that bites on small conversations too.

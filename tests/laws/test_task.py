@@ -19,8 +19,8 @@ from refold.conversation.message import find_marks, read_handle
 from refold.stages.task import TASK_SHARE
 from refold.testing import find_violations
 from refold.tokens import counter_for
-from tests.convert import to_anthropic, to_responses
-from tests.effort import up_to
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.effort import up_to
 
 WIRES = ("openai-chat", "anthropic", "openai-responses")
 WINDOW = 4_500

@@ -6,7 +6,7 @@ from refold.conversation.message import digest_of
 from refold.ledger.align import chain_path
 from refold.ledger.records import StoredMessage
 from refold.ledger.sql.ledger import Ledger
-from tests.contract.talk import NOW, SESSION
+from tests.rigs.talk import NOW, SESSION
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
 OUT = {"type": "text", "text": "out"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refold.conversation.message import ROOT
 from refold.ledger.align import align, chain_path, chain_tail
 from refold.ledger.records import MessagePath
-from tests.hostile.patterns import find_growth
+from tests.rigs.patterns import find_growth
 
 DIGESTS = st.lists(st.sampled_from("abcdefgh"), max_size=30)
 

@@ -14,7 +14,7 @@ from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.undo import _digest
 from refold.testing.postgres import find_binaries
-from tests.postgres import empty_database
+from tests.rigs.postgres import empty_database
 
 CONFIG = CompressionConfig(window=8_000, reserve=500, model="gpt-4o")
 

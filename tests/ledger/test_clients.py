@@ -18,9 +18,9 @@ from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.testing import find_violations
-from tests.contract.transfers import OFFLOADING, make_step
-from tests.formats.samples import chat_step, claude_step, responses_step
-from tests.recorded.sessions import read_records
+from tests.rigs.formats import chat_step, claude_step, responses_step
+from tests.rigs.recorded import read_records
+from tests.rigs.transfers import OFFLOADING, make_step
 
 Raw = dict[str, Any]
 Change = Callable[[list[Raw]], list[Raw]]

@@ -15,12 +15,12 @@ import pytest
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
 OPEN_UNTIL_KILLED = """
 import sys
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import send
+from tests.rigs.talk import send
 ledger = SqliteLedger(sys.argv[1])
 send(ledger, ["hello from another process"], session="other")
 print("open", flush=True)
@@ -32,7 +32,7 @@ READ_AT_THE_END = """
 import atexit, sys
 atexit.register(lambda: print(len(ledger.list_sessions())))
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import send
+from tests.rigs.talk import send
 ledger = SqliteLedger(sys.argv[1])
 send(ledger, ["hello"])
 """
@@ -104,7 +104,7 @@ def test_threads_share_a_ledger(ledger: SqliteLedger) -> None:
 FORK = """
 import os, sys
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import read_texts, send
+from tests.rigs.talk import read_texts, send
 ledger = SqliteLedger(sys.argv[1])
 send(ledger, ["parent 1"])
 children = []

@@ -11,8 +11,8 @@ import pytest
 
 from refold.conversation.view import Fact
 from refold.ledger.records import Event, Splice, StoredUsage
-from tests.contract.talk import NOW, SESSION, commit, make_batch, make_fold, make_mask, send
-from tests.postgres import empty_database, server_url
+from tests.rigs.postgres import empty_database, server_url
+from tests.rigs.talk import NOW, SESSION, commit, make_batch, make_fold, make_mask, send
 
 if TYPE_CHECKING:
     from refold.ledger.postgres import PostgresLedger

@@ -10,10 +10,10 @@ import pytest
 
 from refold.errors import LedgerError
 from refold.ledger.sql.migrations import read_steps
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 from tests.ledger.shown import SHOWN, put_raws
 from tests.ledger.versions import VERSIONS, write_rows
-from tests.postgres import empty_database, server_url
+from tests.rigs.postgres import empty_database, server_url
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
 if TYPE_CHECKING:
     from refold.ledger.postgres import PostgresLedger

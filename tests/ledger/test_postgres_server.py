@@ -20,8 +20,8 @@ from refold.config import CompressionConfig, explain, load_config
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.place import LedgerPlace, choose_ledger, find_index_file, redact_address
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import NOW, SESSION, is_sound, read_texts, send
-from tests.postgres import empty_database, own_server, server_url
+from tests.rigs.postgres import empty_database, own_server, server_url
+from tests.rigs.talk import NOW, SESSION, is_sound, read_texts, send
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -394,7 +394,7 @@ def test_many_threads_share_few_connections(url: str) -> None:
 FORK = """
 import os, sys
 from refold.ledger.place import choose_ledger
-from tests.contract.talk import send, read_texts
+from tests.rigs.talk import send, read_texts
 ledger = choose_ledger(".", sys.argv[1])
 send(ledger, ["a"])
 pid = os.fork()

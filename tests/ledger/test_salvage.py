@@ -14,8 +14,8 @@ from refold.errors import LedgerError
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.undo import _digest
-from tests.cli.running import Ran, Shell
-from tests.effort import first_of
+from tests.rigs.cli import Ran, Shell
+from tests.rigs.effort import first_of
 
 PAGE = 4096
 COUNT = 240

@@ -16,9 +16,9 @@ from refold.ledger.records import Event, Splice, StoredUsage
 from refold.ledger.sql.migrations import read_steps
 from refold.ledger.sqlite import SqliteLedger
 from refold.ledger.sqlite_file import APPLICATION_ID, migrate
-from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 from tests.ledger.shown import SHOWN, put_raws
 from tests.ledger.versions import RELEASED, VERSIONS, Store, build_file, hash_hex
+from tests.rigs.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 
 SQLITE_STEPS = read_steps("sqlite")
 

@@ -14,7 +14,7 @@ from refold.ledger.records import Batch, Event
 from refold.ledger.sql.forget import GONE, Words
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import NOW, SESSION, send
+from tests.rigs.talk import NOW, SESSION, send
 
 SAID = json.dumps({"role": "user", "content": "the key is Hunter2-zulu, 密钥木星七号, pin 4471"}).encode()
 

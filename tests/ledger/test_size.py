@@ -15,7 +15,7 @@ from refold.conversation.message import ROOT, digest_of
 from refold.ledger.align import chain_tail
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
-from tests.contract.talk import NOW, SESSION, commit, make_fold, send
+from tests.rigs.talk import NOW, SESSION, commit, make_fold, send
 
 AT_ONCE = 10_000
 

@@ -18,7 +18,7 @@ from refold.llm.port import Completion
 from refold.llm.summariser import answer_async
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
-from tests.llm.asking import answer_sync
+from tests.rigs.asking import answer_sync
 
 ASK = Ask("Sum up", tokens_max=50, system="Be brief")
 QUICK = RetryLimits(attempts_max=3, timeout_s=60.0, delay_s=0.001, delay_max_s=0.002)

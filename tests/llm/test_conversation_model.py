@@ -17,10 +17,10 @@ from refold.llm.choose import PLACE, Endpoint, Place, converse_with, find_conver
 from refold.manager.status import export_session, import_session
 from refold.stages.prompts import RECORD
 from refold.testing import ScriptedProvider, say
-from tests.cli.running import Shell
-from tests.effort import each_once, first_of
-from tests.fold_llm.talk import GOOD, working
-from tests.server.running import make_body, make_dialog, start_rig
+from tests.rigs.cli import Shell
+from tests.rigs.effort import each_once, first_of
+from tests.rigs.model import GOOD, working
+from tests.rigs.server import make_body, make_dialog, start_rig
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

@@ -11,7 +11,7 @@ from refold.llm.errors import RetryLimits
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatReply, ChatRequest
 from refold.stages.stage import Ask
-from tests.llm.asking import answer_sync
+from tests.rigs.asking import answer_sync
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 

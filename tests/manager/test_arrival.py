@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.manager.sessions import agent
+from tests.rigs.manager import agent
 
 ROOMY = CompressionConfig(window=1_000_000, reserve=0, truncate={"lines_max": 40})
 

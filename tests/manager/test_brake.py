@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.manager.sessions import SMALL, Model, agent, chat, steps
+from tests.rigs.manager import SMALL, Model, agent, chat, steps
 
 # Four kept messages alone are more than the threshold: no compression gets below it.
 HOPELESS = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.01, target_ratio=0.008, retention_count=4)

@@ -7,7 +7,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.flow import LEASE_S, Leases
-from tests.manager.sessions import SMALL, agent, chat
+from tests.rigs.manager import SMALL, agent, chat
 
 HOUR, DAY = 3_600.0, 86_400.0
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4, economic=False)

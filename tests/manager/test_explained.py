@@ -8,7 +8,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.budget.economics import SAVING_SHARE_MIN
 from refold.conversation import because
 from refold.ladder.report import Report
-from tests.replay.files import agent_messages
+from tests.rigs.histories import agent_messages
 
 
 @pytest.fixture

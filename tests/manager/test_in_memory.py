@@ -16,8 +16,8 @@ from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.append import Request
 from refold.manager.usage import ReportedUsage
-from tests.convert import to_anthropic, to_responses
-from tests.effort import up_to
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.effort import up_to
 
 SESSION = "s"
 WIRES = ("openai-chat", "anthropic", "openai-responses")

@@ -6,7 +6,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, SessionNotFound
 from refold.conversation import because
-from tests.manager.sessions import Model, agent, chat
+from tests.rigs.manager import Model, agent, chat
 
 OFFLOAD = CompressionConfig.preset("offload")
 

@@ -10,10 +10,10 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.memory_notes import CarriedNote, choose_notes
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
-from tests.effort import first_of
-from tests.seeds.growing import say
-from tests.server.running import make_body, start_rig
+from tests.rigs.cli import Shell
+from tests.rigs.effort import first_of
+from tests.rigs.growing import say
+from tests.rigs.server import make_body, start_rig
 
 SAID = {
     "en": ("We decided to use PostgreSQL 16 for the orders service.", "Which database does the orders service use?"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.manager.sessions import Model, agent, chat
+from tests.rigs.manager import Model, agent, chat
 
 COUNTED = CompressionConfig.preset("archive").replace(threshold_rounds=10, retention_count=4)
 WORDS = "The user and the assistant exchanged a few numbered messages."

@@ -7,7 +7,7 @@ import pytest
 from refold import CompressionConfig, ConfigError, ContextCompressionManager
 from refold.conversation import because
 from refold.manager.notices import Notice
-from tests.manager.sessions import SMALL, agent, chat
+from tests.rigs.manager import SMALL, agent, chat
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 

@@ -7,7 +7,7 @@ import pytest
 
 from refold import BudgetTooSmall, CompressionConfig, ConfigError, ContextCompressionManager, compress
 from refold.integrations import open_session
-from tests.effort import first_of
+from tests.rigs.effort import first_of
 
 CONFIG = CompressionConfig(window=4_000, reserve=500)
 HUGE = "\n".join(f"row {n}: {n * 7919}" for n in range(6_000))

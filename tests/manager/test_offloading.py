@@ -7,7 +7,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.notices import Notice
-from tests.manager.sessions import agent, steps
+from tests.rigs.manager import agent, steps
 
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
 NAMED = re.compile(r"Tool result is at: (\S+)")

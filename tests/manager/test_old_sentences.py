@@ -11,7 +11,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
 from refold.ledger.place import LEDGER_FILE
 from refold.manager.status import export_session, import_session
-from tests.manager.sessions import agent, chat
+from tests.rigs.manager import agent, chat
 
 SENTENCE = "36,000 tokens are over the limit of 35,282"
 CONFIG = CompressionConfig(window=4_000, reserve=500)

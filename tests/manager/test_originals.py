@@ -8,7 +8,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 from refold.conversation.message import find_marks
 from refold.testing.provider_rules import find_violations
-from tests.manager.sessions import SMALL, agent, chat, steps
+from tests.rigs.manager import SMALL, agent, chat, steps
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 SECRET = "sk-live-8842-the-key-that-leaked"

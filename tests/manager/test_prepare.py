@@ -9,7 +9,7 @@ import pytest
 
 from refold import BudgetTooSmall, CompressionConfig, ConfigError, ContextCompressionManager, FormatError
 from refold.testing.provider_rules import find_violations
-from tests.manager.sessions import SMALL, agent, chat, steps
+from tests.rigs.manager import SMALL, agent, chat, steps
 
 
 def open_manager(workspace: Path, config: CompressionConfig = SMALL) -> ContextCompressionManager:

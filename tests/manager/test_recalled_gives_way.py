@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager
 from refold.conversation import because
-from tests.convert import to_anthropic, to_responses
-from tests.effort import is_quick, up_to
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.effort import is_quick, up_to
 
 OPENING = "\n\n⟦recalled from earlier"
 WIRES = ("openai-chat", "anthropic", "openai-responses")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.effort import up_to
+from tests.rigs.effort import up_to
 
 CONFIG = CompressionConfig(window=8_000, reserve=1_000, summariser="extract")
 REQUESTS = up_to(59, quick=30)

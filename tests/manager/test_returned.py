@@ -7,8 +7,8 @@ import pytest
 
 from refold import ContextCompressionManager, compress
 from refold.testing import find_violations
-from tests.convert import to_anthropic, to_responses
-from tests.manager.sessions import SMALL, agent, steps
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.manager import SMALL, agent, steps
 
 
 def convert(wire: str, messages: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from refold.conversation.view import Edit
 from refold.ledger.records import Batch
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.flow import PAUSE_MAX_S, PAUSE_S, ROUNDS_MAX, Rounds, explain_refusal
-from tests.manager.sessions import SMALL, Model, agent, chat
+from tests.rigs.manager import SMALL, Model, agent, chat
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4, background=False)
 

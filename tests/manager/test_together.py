@@ -13,7 +13,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.sqlite import SqliteLedger
-from tests.manager.sessions import SMALL, agent, chat, steps
+from tests.rigs.manager import SMALL, agent, chat, steps
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.manager.sessions import chat
-from tests.tracing import traced
+from tests.rigs.manager import chat
+from tests.rigs.tracing import traced
 
 # Files outside the pure core. A request that needs one more has grown a layer: find out why before raising it.
 NOTHING_TO_DO_MAX = 13

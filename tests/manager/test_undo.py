@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
-from tests.effort import up_to
-from tests.laws.strategies import Talk, talks
-from tests.manager.sessions import SMALL, agent, chat, steps
+from tests.rigs.effort import up_to
+from tests.rigs.manager import SMALL, agent, chat, steps
+from tests.rigs.strategies import Talk, talks
 
 
 def view_of(manager: ContextCompressionManager, session_id: str = "s1") -> str:

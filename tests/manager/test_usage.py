@@ -11,7 +11,7 @@ from refold import CompressionConfig, ContextCompressionManager, FormatError
 from refold.conversation import because
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.usage import read_usage
-from tests.manager.sessions import SMALL, agent, chat
+from tests.rigs.manager import SMALL, agent, chat
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from refold.testing.postgres import find_port
-from tests.agent.talking import make_manager
 from tests.agent.test_overflow import write_history
-from tests.cli.running import Shell
+from tests.rigs.agent import make_manager
+from tests.rigs.cli import Shell
 
 mcp = pytest.importorskip("mcp", reason="needs refold[mcp]: the official library")
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

@@ -9,7 +9,7 @@ import pytest
 
 from refold import CompressionConfig, ConfigError, ContextCompressionManager, ContextSummary
 from refold.memory import CompressionFolder
-from tests.manager.sessions import chat
+from tests.rigs.manager import chat
 
 COUNTED = CompressionConfig.preset("importance").replace(threshold_rounds=12, keep_recent=2)
 

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from refold import FormatError, LedgerError
 from refold.memory import Entry, MarkdownSync, is_section_of, quiet_line, quiet_text, write_entry
-from tests.effort import up_to
+from tests.rigs.effort import up_to
 
 DATE = "2026-02-16"
 TIME = "2026-02-16T14:30:00"

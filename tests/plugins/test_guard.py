@@ -12,7 +12,7 @@ from refold.conversation.view import Edit, FoldRecord, View
 from refold.plugins import register_stage, unregister
 from refold.stages.stage import Goal, Proposed, When
 from refold.testing import find_violations
-from tests.manager.sessions import agent
+from tests.rigs.manager import agent
 
 SOUND = FoldRecord("f:00000000", "short")
 

@@ -12,7 +12,7 @@ from refold.readers import opencode
 from refold.readers.file import read_file, read_value
 from refold.readers.session import Session
 from refold.testing.provider_rules import find_violations
-from tests.replay.files import ClaudeFile, write_rows
+from tests.rigs.histories import ClaudeFile, write_rows
 
 PI: list[dict[str, Any]] = [
     {"type": "session", "version": 3, "id": "s-pi", "timestamp": "2026-11-01T10:00:00Z", "cwd": "w"},

@@ -14,7 +14,7 @@ from refold.readers.file import find_conversations, read_value
 from refold.readers.session import find_title
 from tests.readers.test_client_histories import PI, QWEN
 from tests.readers.test_other_kinds import ASKED, FOUND, MEND, langfuse_call
-from tests.replay.files import agent_messages, claude_rows, codex_rows
+from tests.rigs.histories import agent_messages, claude_rows, codex_rows
 
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, "", " ", "\ud800", "退款", [], {}, [[]], [None], {"type": {}}, {"role": []}, "[{]"),

@@ -10,8 +10,8 @@ from refold.errors import FormatError
 from refold.readers.file import find_conversations, list_files, read_file, read_value
 from refold.readers.session import Session, find_title
 from refold.testing.provider_rules import find_violations
-from tests.convert import to_anthropic, to_responses
-from tests.replay.files import agent_messages
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.histories import agent_messages
 
 ASKED = {"role": "user", "content": "Where is the bug?"}
 MEND = {"role": "user", "content": "Mend it."}

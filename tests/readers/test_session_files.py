@@ -11,8 +11,8 @@ from refold.readers.file import read_file, read_files
 from refold.readers.session import read_time
 from refold.replay.record import add_probes
 from refold.testing.provider_rules import find_violations
-from tests.convert import to_anthropic, to_responses
-from tests.replay.files import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.histories import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows
 
 
 def test_a_claude_code_file_becomes_valid_anthropic_messages(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from refold.reading.outputs import TABLE, LineRule, find_lines, is_frame, load_line_rules
 from refold.reading.rules import read_table
-from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
+from tests.rigs.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
 RULES = [pytest.param(rule, id=f"{rule['kind']}-{at}") for at, rule in enumerate(read_table(TABLE)["line"])]
 

@@ -16,7 +16,7 @@ from refold.reading.rules import (
     parse_rules,
     read_table,
 )
-from tests.hostile.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
+from tests.rigs.patterns import TookTooLong, find_growth, find_slowest, list_texts, runs_of
 
 EVERY = [
     pytest.param(rules, side, rule, id=f"{rules.language}-{side}-{rule.kind}-{number}")

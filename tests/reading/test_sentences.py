@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.reading.sentences import shorten_text, split_sentences
-from tests.effort import up_to
+from tests.rigs.effort import up_to
 
 MARKS = (
     "```",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refold.conversation.message import Part
 from refold.reading.events import HarnessNote, PlanItem, Statement, Utterance, WorkPlan
 from refold.reading.words import HEAD_CHARS, TAIL_CHARS, read_words, weigh
-from tests.effort import up_to
+from tests.rigs.effort import up_to
 
 
 def say(text: str) -> list[Statement]:

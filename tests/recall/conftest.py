@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, FoldRecord
 from refold.errors import HandleUnknown
 from refold.ledger.records import Batch
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 
 def test_pages_join_to_the_exact_original(workspace: Workspace) -> None:

@@ -6,7 +6,7 @@ from refold.conversation.reason import text_reason
 from refold.conversation.view import Fact
 from refold.ledger.records import Batch
 from refold.recall.facts import contradicts, resolve_facts
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import HandleUnknown
 from refold.ledger.records import SessionRow
 from refold.recall import recall as recall_module
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 BEFORE = ["The mooring code is QUAY-881.", "Noted: QUAY-881.", "Paint the hull.", "The hull is painted.", "Fine."]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import FormatError, HandleUnknown
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 QUERIES = [
     "",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from refold.conversation import because
-from tests.recall.building import WORDS_ONLY, Workspace
+from tests.rigs.recall import WORDS_ONLY, Workspace
 
 OLD = [
     "Please set the retry limit of the uploader to 7.",

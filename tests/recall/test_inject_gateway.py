@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold.server.auth import KeyRing
-from tests.server.running import PATHS, Rig, make_body, make_dialog, start_rig
+from tests.rigs.server import PATHS, Rig, make_body, make_dialog, start_rig
 
 CONFIG = {"window": 8_000, "reserve": 1_000, "recall": {"inject": "auto"}}
 PARROT = "The captain's parrot sleeps in the galley, below the brass lantern."

@@ -11,7 +11,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation import because
 from refold.errors import BudgetTooSmall
 from refold.formats import make_format
-from tests.convert import to_anthropic, to_responses
+from tests.rigs.convert import to_anthropic, to_responses
 
 PARROT = "The captain's parrot sleeps in the galley, below the brass lantern."
 HOST = " ".join(["We talked at length about the voyage and the weather."] * 6 + [PARROT])

@@ -4,7 +4,7 @@ import pytest
 
 from refold.recall.facts import LOOKED_AT, put_newer_first
 from refold.recall.search import Recalled
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 FILLER = ["How is the weather?", "Look at the parser module.", "The tests passed in 12 seconds.", "Explain decorators."]
 CHANGES = [

@@ -17,8 +17,8 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.recall.hits import PENDING_MAX
 from refold.recall.index import RecallIndex
 from refold.recall.words import WordSieve, find_words, query_words
-from tests.recall.building import Workspace
 from tests.recall.test_inject_manager import BARE_RECORD, CONFIG, PARROT, QUESTION, prepare, talk, text_of
+from tests.rigs.recall import Workspace
 
 TEXTS = [
     "We chose port 5544 for the billing worker, see src/billing/worker.py:12.",

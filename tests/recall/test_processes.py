@@ -12,7 +12,7 @@ import pytest
 from refold.ledger.place import index_path
 from refold.recall.options import RecallOptions
 from refold.recall.recall import Recall
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 INDEXER = """
 import sys

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Shell
-from tests.recall.building import Workspace
+from tests.rigs.cli import Shell
+from tests.rigs.recall import Workspace
 
 
 @pytest.fixture

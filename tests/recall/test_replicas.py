@@ -12,7 +12,7 @@ from refold.errors import SessionNotFound
 from refold.ledger.sql.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.status import export_session, import_session
-from tests.postgres import ON_POSTGRES, schema_of, server_url
+from tests.rigs.postgres import ON_POSTGRES, schema_of, server_url
 
 SECRET = "hunter2gone"
 HISTORY = [

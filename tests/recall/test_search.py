@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import SessionNotFound
 from refold.ledger.records import Splice
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 FILLER = [f"Let us talk about topic {number} and the weather of day {number}." for number in range(60)]
 

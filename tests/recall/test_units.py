@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 FILLER = [f"Looking at part {at} of the harbour plan, nothing of note." for at in range(30)]
 TASK = """Please mend the tide table of the harbour.

@@ -10,7 +10,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import LedgerError
 from refold.recall.index import BATCH_MESSAGES
 from refold.recall.recall import Recall
-from tests.recall.building import WORDS_ONLY, Workspace
+from tests.rigs.recall import WORDS_ONLY, Workspace
 
 
 def test_new_messages_are_found_without_anybody_calling_for_it(workspace: Workspace) -> None:

@@ -18,7 +18,7 @@ from refold.recall.options import EmbeddingService, RecallOptions
 from refold.recall.recall import Recall
 from refold.recall.vectors import ServiceEmbedder, find_nearest, make_embedder, quantise
 from refold.testing.server import ScriptedProvider, embed_text
-from tests.recall.building import Workspace
+from tests.rigs.recall import Workspace
 
 
 class Hashed:

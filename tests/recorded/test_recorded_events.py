@@ -9,7 +9,7 @@ import pytest
 from refold.formats import detect, parse_messages
 from refold.reading.events import HarnessNote, Statement, Utterance
 from refold.reading.read import read_all
-from tests.recorded.sessions import CHATS, read_records
+from tests.rigs.recorded import CHATS, read_records
 
 EVERY = {
     "tau_airline": 14,

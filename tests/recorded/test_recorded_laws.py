@@ -11,9 +11,8 @@ import refold
 from refold.config import CompressionConfig
 from refold.conversation.message import find_marks
 from refold.testing import find_violations
-from tests.convert import to_anthropic, to_responses
-
-from .sessions import CHATS, read_records
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.recorded import CHATS, read_records
 
 SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500

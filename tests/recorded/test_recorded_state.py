@@ -12,9 +12,8 @@ from refold.formats.detect import make_format, parse_messages
 from refold.reading.advance import advance, make_reader
 from refold.reading.state import State
 from refold.reading.state_page import write_state
-from tests.convert import to_anthropic, to_responses
-
-from .sessions import CHATS, read_records
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.recorded import CHATS, read_records
 
 EVERY = {
     "tau_airline": 5,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.web.served import wait_ready
+from tests.rigs.web import wait_ready
 
 
 @pytest.fixture

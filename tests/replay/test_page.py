@@ -11,8 +11,8 @@ from refold.readers.session import Session
 from refold.replay.page import write_page
 from refold.replay.report import ReplayReport
 from refold.replay.run import ReplayJob, Terms, run_jobs
-from tests.effort import first_of
-from tests.replay.files import agent_messages
+from tests.rigs.effort import first_of
+from tests.rigs.histories import agent_messages
 
 pytestmark = pytest.mark.slow
 

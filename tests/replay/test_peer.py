@@ -11,8 +11,8 @@ from refold.replay.policy import Allowance, PeerPolicy, find_baselines
 from refold.replay.record import SessionRecord
 from refold.replay.run import ReplayJob, Terms, replay_session
 from refold.tokens import CacheRules, counter_for
-from tests.convert import to_anthropic
-from tests.replay.files import agent_messages
+from tests.rigs.convert import to_anthropic
+from tests.rigs.histories import agent_messages
 
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), output=5.0)
 BUDGET = Budget(hard=2_000, soft=2_000, warn=2_000, target=1_000, window=2_000)

@@ -17,8 +17,8 @@ from refold.replay.record import SessionRecord
 from refold.replay.report import ReplayReport, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.run import ReplayJob, Terms, check_presets, replay_session, run_jobs
 from refold.tokens import CacheRules, counter_for
-from tests.convert import to_anthropic, to_responses
-from tests.replay.files import agent_messages
+from tests.rigs.convert import to_anthropic, to_responses
+from tests.rigs.histories import agent_messages
 
 CACHE = CacheRules(read=0.1, write=1.25, lifetime_s=300)
 TARIFF = Tariff(CACHE, output=5.0)

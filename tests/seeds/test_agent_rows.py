@@ -19,8 +19,8 @@ from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession, show_event
 from refold.conversation import because
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedUsage, call_tool, fail, say
-from tests.agent.talking import check_stored, make_agent, make_manager, make_model, pick, run_all
 from tests.agent.test_overflow import write_history
+from tests.rigs.agent import check_stored, make_agent, make_manager, make_model, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 

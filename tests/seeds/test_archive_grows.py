@@ -17,9 +17,9 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager, ContextCompressor, PreparedContext
 from refold.config import load_config
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
-from tests.seeds.growing import grow, say
-from tests.server.running import Rig, make_body, start_rig
+from tests.rigs.cli import Shell
+from tests.rigs.growing import grow, say
+from tests.rigs.server import Rig, make_body, start_rig
 
 ROUNDS, TOKENS, KEPT = 100, 4_000, 50
 # Where the kept messages alone have 4,000 tokens, every request would archive a message: so many come in between.

@@ -9,7 +9,7 @@ import pytest
 
 import refold
 from refold.conversation.message import find_marks
-from tests.seeds.growing import grow, say, work
+from tests.rigs.growing import grow, say, work
 
 PRESETS = ("archive", "importance", "offload", "hybrid", "turns", "default")
 ORDER = {

@@ -8,9 +8,9 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
 from tests.cli.test_words import find_english
-from tests.seeds.growing import errands, work
+from tests.rigs.cli import Shell
+from tests.rigs.growing import errands, work
 
 ROOT = Path(__file__).parents[2]
 # Pages in Chinese, and their English page: both have the same blocks to run.

@@ -17,8 +17,8 @@ from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info
 from refold.web.pages.settings import read_settings
-from tests.cli.running import Shell
-from tests.seeds.growing import work
+from tests.rigs.cli import Shell
+from tests.rigs.growing import work
 from tests.seeds.test_agent_rows import make_chat, make_screen
 
 SYNAPSE = {

@@ -15,9 +15,9 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.testing import ScriptedProvider
-from tests.cli.running import Shell
-from tests.seeds.growing import grow, say
-from tests.server.running import make_body, start_rig
+from tests.rigs.cli import Shell
+from tests.rigs.growing import grow, say
+from tests.rigs.server import make_body, start_rig
 
 MESSAGES = 320
 SLOW = pytest.mark.slow

@@ -11,8 +11,8 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.stages.record.frame import HEADINGS
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, fail
-from tests.fold_llm.talk import GOOD, TALKED, chatting, says, working
-from tests.seeds.growing import SENTENCES
+from tests.rigs.growing import SENTENCES
+from tests.rigs.model import GOOD, TALKED, chatting, says, working
 
 EIGHT = (
     "Technical Context",

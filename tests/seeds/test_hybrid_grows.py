@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.seeds.growing import work
-from tests.server.running import Rig, make_body, start_rig, wait_for
+from tests.rigs.growing import work
+from tests.rigs.server import Rig, make_body, start_rig, wait_for
 
 HYBRID = {"preset": "hybrid", "window": 16_000, "background": False}
 KEEP_LAST = 6

@@ -15,9 +15,9 @@ from refold.agent.events import ToolFinished
 from refold.conversation.turn import find_rounds
 from refold.testing import ScriptedProvider, call_tool
 from refold.testing import say as answer
-from tests.agent.talking import make_agent, make_manager, pick, run_all
-from tests.seeds.growing import SENTENCES, grow, say, work
-from tests.server.running import make_body, start_rig
+from tests.rigs.agent import make_agent, make_manager, pick, run_all
+from tests.rigs.growing import SENTENCES, grow, say, work
+from tests.rigs.server import make_body, start_rig
 
 KEPT_TURNS, MESSAGES, SUMMARY_CHARS = 10, 20, 500
 SPACING = 10  # keepRecent messages come between two compressions, or every turn would fold one turn.

@@ -10,7 +10,7 @@ from refold.agent.context_tools import ContextTools
 from refold.budget import Budget, Counts, Thresholds
 from refold.budget.decision import DecisionPolicy, look_ahead
 from refold.cli.repl.screen import write_gauge
-from tests.seeds.growing import SENTENCES, grow, work
+from tests.rigs.growing import SENTENCES, grow, work
 
 ROOM = Budget(hard=100_000, soft=90_000, warn=80_000, target=45_000, window=128_000)
 ARCHIVE = Thresholds(rounds=100, tokens=4_000, kept=50)

@@ -19,7 +19,7 @@ from refold.llm.port import Model
 from refold.llm.summariser import answer_async
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedProvider, fail, hang
-from tests.llm.asking import answer_sync
+from tests.rigs.asking import answer_sync
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

@@ -12,7 +12,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, LedgerError, PreparedContext, TokenCounter
 from refold.ledger.sqlite import SqliteLedger
-from tests.manager.sessions import agent, chat
+from tests.rigs.manager import agent, chat
 
 ARCHIVE = CompressionConfig.preset("archive").replace(threshold_rounds=10, retention_count=4)
 HYBRID = CompressionConfig.preset("hybrid").replace(window=2_000, reserve=100)

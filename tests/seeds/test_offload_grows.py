@@ -10,8 +10,8 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.cli.repl.commands import run_command
 from refold.testing import ScriptedProvider
-from tests.agent.talking import make_manager
-from tests.seeds.growing import grow
+from tests.rigs.agent import make_manager
+from tests.rigs.growing import grow
 from tests.seeds.test_agent_rows import make_chat, make_screen
 
 WINDOW, THRESHOLD = 40_000, 30_000

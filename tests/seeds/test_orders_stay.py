@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, ContextCompressor, TokenCounter
-from tests.seeds.growing import ORDERS, errands, work
+from tests.rigs.growing import ORDERS, errands, work
 
 # A model's summary of the first fifty messages of ``errands``, every word of which the conversation has.
 TOLD = {

@@ -5,8 +5,8 @@ from typing import get_args
 
 from refold.conversation.view import FactKind
 from refold.recall.recall import Recall
-from tests.recall.building import Workspace
 from tests.recall.test_vectors import Hashed
+from tests.rigs.recall import Workspace
 
 
 def test_s0_7_facts_have_the_four_kinds_and_a_line_each(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.seeds.rows import ROWS, find_rows, tell_rows
+from tests.rigs.rows import ROWS, find_rows, tell_rows
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -18,7 +18,7 @@ from refold.ledger.records import Event
 from refold.plugins import find_plugins, register_stage, register_summariser, unregister
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, When, replace_part
 from refold.testing import find_violations
-from tests.fold_llm.talk import GOOD, working
+from tests.rigs.model import GOOD, working
 
 LADDER = ("theirs", "fold")
 

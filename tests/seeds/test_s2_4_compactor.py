@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold import CompactOptions, CompactResult, ContextCompactor
-from tests.seeds.growing import grow, say
+from tests.rigs.growing import grow, say
 from tests.seeds.test_offload_grows import take_step
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from refold.testing import ScriptedProvider, fail, hang, say
-from tests.server.running import make_dialog, start_rig
+from tests.rigs.server import make_dialog, start_rig
 
 BODY = {"provider": "openai", "messages": make_dialog(3, words=5), "config": {"model": "scripted-1"}}
 

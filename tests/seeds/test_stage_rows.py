@@ -14,7 +14,7 @@ from refold.conversation.message import Part
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.score import score_message
-from tests.stages.sessions import lines, propose, run, shown, step, user, view_of
+from tests.rigs.stages import lines, propose, run, shown, step, user, view_of
 
 
 def test_s0_2_messages_are_counted_as_four_each_with_content_and_role_and_two_in_all() -> None:

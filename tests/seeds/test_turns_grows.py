@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, TokenCounter
-from tests.seeds.growing import SENTENCES
+from tests.rigs.growing import SENTENCES
 
 KEPT_TURNS = 6
 SLOW = pytest.mark.slow

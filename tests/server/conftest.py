@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.running import Rig, start_rig
+from tests.rigs.server import Rig, start_rig
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.server.running import make_body, make_dialog, wait_for
+from tests.rigs.server import make_body, make_dialog, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refold.server.wires import LOOKBACK_BLOCKS, choose_places, move_marks
-from tests.server.running import make_body, make_dialog
+from tests.rigs.server import make_body, make_dialog
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 MARK = {"type": "ephemeral", "ttl": "1h"}

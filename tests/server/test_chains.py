@@ -17,9 +17,9 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.manager.session_state import RESPONSES
 from refold.server.chains import Chains, read_response
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
-from tests.effort import first_of
-from tests.postgres import ON_POSTGRES, empty_database
-from tests.server.running import make_body, start_rig, wait_for
+from tests.rigs.effort import first_of
+from tests.rigs.postgres import ON_POSTGRES, empty_database
+from tests.rigs.server import make_body, start_rig, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 

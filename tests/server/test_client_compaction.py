@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import PATHS, make_body
+from tests.rigs.server import PATHS, make_body
 from tests.server.test_one_fold import make_step
 
 CLAUDE = (

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from refold.testing import ScriptedCall, ScriptedReply, call_tool, echo_prompt, say
-from tests.server.running import make_dialog
+from tests.rigs.server import make_dialog
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 60).decode()
 SMALL = {"window": 8_000, "reserve": 1_000}

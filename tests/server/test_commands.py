@@ -19,8 +19,8 @@ from refold.errors import ConfigError, find_sentence
 from refold.sentences import tr
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
-from tests.cli.running import Shell
-from tests.server.running import make_body, make_dialog
+from tests.rigs.cli import Shell
+from tests.rigs.server import make_body, make_dialog
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.server.settings import settle_arrival
 from refold.testing import ScriptedUsage, say
-from tests.effort import each_once, first_of
 from tests.laws.test_growth import convert, grow_session
-from tests.server.running import PATHS, make_body, make_dialog, wait_for
+from tests.rigs.effort import each_once, first_of
+from tests.rigs.server import PATHS, make_body, make_dialog, wait_for
 
 WIRES = list(PATHS)
 SMALL = {"window": 8_000, "reserve": 1_000}
@@ -269,7 +269,7 @@ FIRST_FOLD = """
 import json, sys
 from pathlib import Path
 from re import _compiler
-from tests.server.running import make_body, make_dialog, start_rig
+from tests.rigs.server import make_body, make_dialog, start_rig
 
 with start_rig(Path(sys.argv[1]), config={"window": 8_000, "reserve": 1_000}, window=8_000) as rig:
     rig.post("openai-chat", make_body("openai-chat", make_dialog(1)))

@@ -16,9 +16,9 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager, batch
 from refold.server import app
 from refold.server.auth import KeyRing, make_id
-from tests.effort import first_of
-from tests.postgres import empty_database, server_url
-from tests.server.running import make_body, make_dialog, wait_for
+from tests.rigs.effort import first_of
+from tests.rigs.postgres import empty_database, server_url
+from tests.rigs.server import make_body, make_dialog, wait_for
 
 WIRES = ["openai-chat", "openai-responses", "anthropic"]
 SMALL = {"window": 8_000, "reserve": 1_000}

@@ -14,8 +14,8 @@ from refold.server.fallback import WorkClock
 from refold.server.worker import read_process_time
 from refold.testing import drip, drop, empty_body, half_json, hang, html_page, never_end
 from refold.testing.postgres import find_port
+from tests.rigs.server import PATHS, make_body, make_dialog, wait_for
 from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks, reset
-from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 HELLO = make_dialog(1, words=3)
 WIRES = list(PATHS)
@@ -291,7 +291,7 @@ def test_a_process_tells_its_processor_time():
 
 
 def test_stopping_finishes_streams_first(start, tmp_path):
-    from tests.server.running import start_rig
+    from tests.rigs.server import start_rig
 
     got: list[bytes] = []
     with start_rig(tmp_path / "w2", drip("word " * 40, pause_s=0.02), settings={"shutdown_s": 60}) as rig:

@@ -11,9 +11,9 @@ from refold.server.upstream import AnswerReader
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
 from refold.testing.answers import WIRES, encode_event
-from tests.effort import up_to
+from tests.rigs.effort import up_to
+from tests.rigs.server import PATHS, make_body, make_dialog, pack, wait_for
 from tests.server.raw_upstream import RawUpstream, play_chunks
-from tests.server.running import PATHS, make_body, make_dialog, pack, wait_for
 
 ODD = [
     "",

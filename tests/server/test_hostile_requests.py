@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from refold.ledger.sqlite import SqliteLedger
-from tests.server.running import make_body, make_dialog, wait_for
+from tests.rigs.server import make_body, make_dialog, wait_for
 
 HELLO = [{"role": "user", "content": "hello"}]
 CREDENTIALS = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-anything"]

@@ -12,7 +12,7 @@ from refold.server.body import read_request
 from refold.server.session_lookup import Identities, check_name
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import call_tool, drip, echo_prompt
-from tests.server.running import make_body, make_dialog, start_rig
+from tests.rigs.server import make_body, make_dialog, start_rig
 
 WIRES = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC}
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.effort import each_once, first_of
-from tests.server.running import PATHS, make_dialog
+from tests.rigs.effort import each_once, first_of
+from tests.rigs.server import PATHS, make_dialog
 
 WINDOW = {"window": 8_000, "reserve": 1_000}
 PARROT = "The captain's parrot sleeps in the galley, below the brass lantern."

@@ -15,8 +15,8 @@ from refold.server.auth import KeyRing, belongs_to, find_tenant, hash_key
 from refold.server.monitoring import JsonLines
 from refold.server.serve import check_binding
 from refold.server.settings import GatewaySettings
-from tests.effort import first_of
-from tests.server.running import PATHS, make_body, make_dialog, wait_for
+from tests.rigs.effort import first_of
+from tests.rigs.server import PATHS, make_body, make_dialog, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 

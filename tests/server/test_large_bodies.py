@@ -23,9 +23,9 @@ from refold.server.overflow import NO_LIMITS, LimitKey
 from refold.server.wires import CHAT, RESPONSES
 from refold.server.worker import BodyWorkers
 from refold.testing import find_violations
-from tests.effort import first_of
-from tests.hostile.patterns import find_growth
-from tests.server.running import make_body, make_dialog, start_rig, wait_for
+from tests.rigs.effort import first_of
+from tests.rigs.patterns import find_growth
+from tests.rigs.server import make_body, make_dialog, start_rig, wait_for
 
 LARGE_BYTES = 200_000
 LARGE = {"worker_bytes_min": LARGE_BYTES, "prepare_s_max": 120.0}

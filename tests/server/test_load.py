@@ -12,9 +12,9 @@ import pytest
 
 from refold.testing.answers import WIRES, encode_event
 from refold.testing.script import ScriptedReply, ScriptedUsage
-from tests.effort import up_to
+from tests.rigs.effort import up_to
+from tests.rigs.server import PATHS, wait_for
 from tests.server.raw_upstream import RawUpstream, play_chunks
-from tests.server.running import PATHS, wait_for
 
 STREAMS = 200
 SECONDS = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Rig, make_body, start_rig
+from tests.rigs.server import Rig, make_body, start_rig
 
 SEARCH = {"name": "ToolSearch", "input_schema": {"type": "object"}}
 BASH = {"name": "Bash", "input_schema": {"type": "object"}}

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.postgres import empty_database, server_url
-from tests.server.running import make_body, make_dialog, wait_for
-from tests.server.watchdog import CPU_S_MAX, LOOP_THREAD, Watchdog, watch_loop
+from tests.rigs.postgres import empty_database, server_url
+from tests.rigs.server import make_body, make_dialog, wait_for
+from tests.rigs.watchdog import CPU_S_MAX, LOOP_THREAD, Watchdog, watch_loop
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 

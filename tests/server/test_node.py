@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Rig
+from tests.rigs.server import Rig
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from tests.laws.test_growth import convert
-from tests.server.running import PATHS, make_body, make_dialog
+from tests.rigs.server import PATHS, make_body, make_dialog
 
 WINDOW = 32_000
 Message = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 from refold.server.request import Asked
 from refold.server.session_lookup import Origin, find_origin, read_conversation
 from refold.testing import say
-from tests.server.running import make_body, make_dialog, start_rig
+from tests.rigs.server import make_body, make_dialog, start_rig
 
 HELLO = [{"role": "user", "content": "fix the failing test"}]
 CLIENTS = {

@@ -17,7 +17,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing.postgres import find_port
-from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.server import Rig, make_body, make_dialog, start_rig, wait_for
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otel")
 

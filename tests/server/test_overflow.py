@@ -12,9 +12,9 @@ from refold.server import body as server_body
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
 from refold.testing import fail, say
 from refold.testing.provider_rules import count_input
-from tests.agent.talking import make_agent, make_manager, pick, run_all
-from tests.effort import first_of
-from tests.server.running import make_body, make_dialog
+from tests.rigs.agent import make_agent, make_manager, pick, run_all
+from tests.rigs.effort import first_of
+from tests.rigs.server import make_body, make_dialog
 
 KEY = LimitKey("", "anthropic", "m")
 

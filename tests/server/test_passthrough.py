@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refold.testing import fail, say
-from tests.server.running import PATHS, make_body
+from tests.rigs.server import PATHS, make_body
 
 WIRES = list(PATHS)
 HELLO = [{"role": "user", "content": "Hello"}]

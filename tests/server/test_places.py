@@ -13,7 +13,7 @@ from refold.server.request_memory import RequestMemory
 from refold.server.session_lookup import KnownSession
 from refold.server.wires import WIRES
 from refold.testing import echo_prompt
-from tests.server.running import PATHS, make_body, make_dialog
+from tests.rigs.server import PATHS, make_body, make_dialog
 from tests.server.test_fidelity import write_value
 
 SMALL = {"window": 8_000, "reserve": 1_000}
@@ -118,7 +118,7 @@ def test_marks_that_move_from_message_to_message_stay_the_clients_own(start):
 
 
 def test_the_short_way_and_the_long_way_send_the_same(start, tmp_path):
-    from tests.server.running import start_rig
+    from tests.rigs.server import start_rig
 
     sent = {}
     for limit in (1, 64_000_000):

@@ -10,8 +10,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from refold.server.serve import HEAD_BYTES_MAX, GatewayProtocol, JoinedWrites
-from tests.effort import each_once
-from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
+from tests.rigs.effort import each_once
+from tests.rigs.server import PATHS, make_body, make_dialog, pack, start_rig
 
 BODY = json.dumps(make_body("openai-chat", make_dialog(1, words=3))).encode()
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.server.running import make_body, make_dialog
+from tests.rigs.server import make_body, make_dialog
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 CLEARING = [

@@ -12,9 +12,9 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.server.recall_tool import NAME, make_recall_tool
 from refold.server.wires import RESPONSES
 from refold.testing import ScriptedCall, ScriptedReply, call_tool, fail, say
-from tests.effort import each_once, first_of
+from tests.rigs.effort import each_once, first_of
+from tests.rigs.server import PATHS, make_body, make_dialog, wait_for
 from tests.server.raw_upstream import RawUpstream, play_chunks
-from tests.server.running import PATHS, make_body, make_dialog, wait_for
 from tests.server.test_fallback import WRITES, FailingLedger
 
 SMALL = {"window": 8_000, "reserve": 1_000}

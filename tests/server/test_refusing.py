@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from tests.effort import each_once
+from tests.rigs.effort import each_once
+from tests.rigs.server import make_body, make_dialog, wait_for
 from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks
-from tests.server.running import make_body, make_dialog, wait_for
 
 TOO_LONG = "prompt is too long: 30000 tokens > 9000 maximum"
 ERRORS = {

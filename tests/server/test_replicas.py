@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres import empty_database, own_server, server_url
-from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.postgres import empty_database, own_server, server_url
+from tests.rigs.server import Rig, make_body, make_dialog, start_rig, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 

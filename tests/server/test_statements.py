@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from refold.ledger.sql.ledger import Ledger
-from tests.contract.talk import send
 from tests.contract.test_extend import make_extension
-from tests.postgres import empty_database, server_url
-from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.postgres import empty_database, server_url
+from tests.rigs.server import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.talk import send
 
 FIRST_MAX = 28
 WARM_MAX = 13

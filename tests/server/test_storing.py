@@ -13,7 +13,7 @@ from refold.ledger.sqlite import SqliteLedger
 from refold.manager import ContextCompressionManager
 from refold.server.api.interface import show_error
 from refold.server.outgoing import Reporter
-from tests.server.running import PATHS, make_body, make_dialog, wait_for
+from tests.rigs.server import PATHS, make_body, make_dialog, wait_for
 from tests.server.test_commands import ScriptedProvider, httpx2, run_gateway, wait_ready
 
 SMALL = {"window": 8_000, "reserve": 1_000}

@@ -6,7 +6,7 @@ from refold.config import CompressionConfig
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, choose_summariser, find_held
 from refold.testing import ScriptedProvider
-from tests.server.running import make_body, make_dialog, wait_for
+from tests.rigs.server import make_body, make_dialog, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 KEYS = {"openai-chat": {"authorization": "Bearer sk-client-1"}, "anthropic": {"x_api_key": "sk-client-1"}}

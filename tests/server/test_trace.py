@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from tests.server.running import Rig, make_body, wait_for
-from tests.tracing import Trace, traced
+from tests.rigs.server import Rig, make_body, wait_for
+from tests.rigs.tracing import Trace, traced
 
 # Files outside the pure core. A request that needs one more has grown a layer: find out why before raising it.
 WARM_MAX = 33

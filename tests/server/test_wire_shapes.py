@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.server.running import PATHS, make_dialog, start_rig
+from tests.rigs.server import PATHS, make_dialog, start_rig
 from tests.server.shapes import SHAPES
 
 STEPS = 14

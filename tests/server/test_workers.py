@@ -13,7 +13,7 @@ import pytest
 from refold import ContextCompressionManager
 from refold.server.workers import find_route
 from refold.testing import ScriptedProvider
-from tests.server.running import make_body, wait_for
+from tests.rigs.server import make_body, wait_for
 from tests.server.test_commands import run_gateway
 
 

@@ -12,7 +12,7 @@ from refold.prepared import Originals
 from refold.stages.clamp import Clamp
 from refold.stages.stage import Goal
 from refold.testing import find_violations
-from tests.stages.sessions import lines, run, shown, step, user, view_of
+from tests.rigs.stages import lines, run, shown, step, user, view_of
 
 
 def clamp(messages: list[Any], hard: int, stage: Clamp | None = None) -> Any:

@@ -17,9 +17,9 @@ from refold.stages.dedupe import Dedupe
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
 from refold.testing import find_violations
-from tests.effort import up_to
-from tests.laws.strategies import Talk, talks
-from tests.stages.sessions import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
+from tests.rigs.effort import up_to
+from tests.rigs.stages import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
+from tests.rigs.strategies import Talk, talks
 
 
 def read_twice(first: str, second: str, arguments: Any = None, again: Any = None) -> View:

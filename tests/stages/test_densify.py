@@ -13,7 +13,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, Part
 from refold.errors import ConfigError
 from refold.stages.densify import Densify, densify_text, dump, expand_text, find_blocks, parse
-from tests.stages.sessions import propose, run, step, user, view_of
+from tests.rigs.stages import propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"
 

@@ -24,10 +24,10 @@ from refold.stages.fold_units import works_alone
 from refold.stages.stage import Ask, Goal, Reply
 from refold.stages.window import Window
 from refold.testing import find_violations
-from tests.effort import up_to
-from tests.laws.engine import make_view
-from tests.laws.strategies import Talk, talks
-from tests.stages.sessions import assistant, lines, propose, read_records, run, shown, step, user, view_of
+from tests.rigs.effort import up_to
+from tests.rigs.engine import make_view
+from tests.rigs.stages import assistant, lines, propose, read_records, run, shown, step, user, view_of
+from tests.rigs.strategies import Talk, talks
 
 ANY = Goal(target=1, hard=1_000_000, force=True)
 

@@ -18,9 +18,8 @@ from refold.errors import ConfigError
 from refold.stages.mask import Mask, shorten_arguments
 from refold.stages.stage import Goal
 from refold.testing import find_violations
-from tests.effort import up_to
-from tests.laws.strategies import Talk, talks
-from tests.stages.sessions import (
+from tests.rigs.effort import up_to
+from tests.rigs.stages import (
     assistant,
     find_dishonest,
     lines,
@@ -33,6 +32,7 @@ from tests.stages.sessions import (
     user,
     view_of,
 )
+from tests.rigs.strategies import Talk, talks
 
 PLAIN = Mask(keep=1, values=0)
 

@@ -16,9 +16,9 @@ from refold.conversation.view import View, amend
 from refold.errors import ConfigError, LawBroken
 from refold.stages.offload import Offload, OffloadFile, files_of, offload_path, offloaded_path
 from refold.stages.stage import Goal
-from tests.effort import up_to
-from tests.laws.strategies import Talk, talks
-from tests.stages.sessions import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
+from tests.rigs.effort import up_to
+from tests.rigs.stages import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
+from tests.rigs.strategies import Talk, talks
 
 
 def many(count: int = 6, size: int = 60) -> View:

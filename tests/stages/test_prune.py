@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from refold.stages.prune import Prune
 from refold.stages.stage import Goal
 from refold.testing import find_violations
-from tests.effort import up_to
-from tests.laws.strategies import Talk, talks
-from tests.stages.sessions import assistant, lines, propose, run, step, user, view_of
+from tests.rigs.effort import up_to
+from tests.rigs.stages import assistant, lines, propose, run, step, user, view_of
+from tests.rigs.strategies import Talk, talks
 
 
 def thought(n: int) -> dict[str, str]:

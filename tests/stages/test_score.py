@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refold.conversation.message import Part
 from refold.stages.score import MessageImportance, ScoreOptions, important_units, score_message
-from tests.stages.sessions import assistant, lines, step, user, view_of
+from tests.rigs.stages import assistant, lines, step, user, view_of
 
 PLAIN = "we went to the park and saw some ducks"
 

@@ -15,7 +15,7 @@ from refold.reading.outputs import looks_like_log
 from refold.stages.densify import Densify
 from refold.stages.gist import count_lines
 from refold.stages.truncate import Truncate
-from tests.stages.sessions import lines, propose, run, step, user, view_of
+from tests.rigs.stages import lines, propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"
 MARKER = re.compile(rf"\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨{HANDLE}⟩")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.stages.fold import Fold
 from refold.stages.stage import Goal
 from refold.stages.window import Window
-from tests.stages.sessions import assistant, lines, propose, run, shown, step, user, view_of
+from tests.rigs.stages import assistant, lines, propose, run, shown, step, user, view_of
 
 
 def chat(count: int) -> list[dict[str, object]]:

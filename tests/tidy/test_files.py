@@ -7,7 +7,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from tests.tidy.source import ROOT, SRC, cite, list_modules, list_tracked, parse_module, walk_module
+from tests.rigs.source import ROOT, SRC, cite, list_modules, list_tracked, parse_module, walk_module
 
 # Written in pieces, so that this file does not find itself.
 REGISTRIES = re.compile(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from tests.tidy.source import ROOT, SRC, cite, list_modules, name_module, parse_module
+from tests.rigs.source import ROOT, SRC, cite, list_modules, name_module, parse_module
 
 # Runs in a process of its own. The audit hook sees every file opened for writing, folder made, process and socket.
 WATCH = """

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.tidy.source import ROOT, cite, list_core_modules, list_modules, parse_module, write_dotted
+from tests.rigs.source import ROOT, cite, list_core_modules, list_modules, parse_module, write_dotted
 
 CLOCKS = {
     "datetime.now",

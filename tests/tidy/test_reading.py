@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import SRC, list_modules, walk_module
+from tests.rigs.source import SRC, list_modules, walk_module
 
 SIGNS = {
     "sentences": r"\(\?<=\[[^\]]*[.。][^\]]*[!！]|"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.source import cite, list_modules, parse_module
+from tests.rigs.source import cite, list_modules, parse_module
 
 NAMES = frozenset(("reason", "why", "note", "stopped", "forced", "told"))
 MATCHERS = frozenset(("startswith", "endswith", "partition", "rpartition", "split", "find", "removeprefix"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from refold.errors import ConfigError
 from refold.tokens import TokenCounter
 from refold.tokens.encoding import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, clean_text, cut_safely
-from tests.tokens.oracle import count_reference, load_oracle
+from tests.rigs.oracle import count_reference, load_oracle
 from tests.tokens.samples import KINDS
 
 ENCODINGS = pytest.mark.parametrize("encoding", EXACT_ENCODINGS)

@@ -12,7 +12,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.config import load_config
 from refold.tuning import KNOBS, Figures, _is_better, apply, propose, read_stored, watch
 from tests.cli.conftest import make_session
-from tests.cli.running import Shell
+from tests.rigs.cli import Shell
 
 # Acting early and coming down by little: prefixes break again and again.
 WASTEFUL = {"model": "claude-opus-5-5", "window": 6_000, "reserve": 500, "trigger_ratio": 0.7, "target_ratio": 0.6}

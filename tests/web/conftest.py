@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.web.served import Browser, browse
+from tests.rigs.web import Browser, browse
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from refold.testing import (
     never_end,
     say,
 )
-from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
+from tests.rigs.web import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 
 need_browser()
 pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refold.testing import ScriptedProvider, drip
-from tests.web.served import Browser, need_browser, serve
+from tests.rigs.web import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager, sample_messages
 
 need_browser()

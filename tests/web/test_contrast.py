@@ -11,7 +11,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.server.auth import KeyRing
 from refold.web.sample import NAME, QUESTIONS, SamplePlayer, make_sample
-from tests.web.served import Browser, need_browser, serve
+from tests.rigs.web import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

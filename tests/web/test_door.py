@@ -20,8 +20,8 @@ import pytest
 
 from refold.config.load import open_user_folder
 from refold.server.auth import KeyRing
-from tests.server.running import wait_for
-from tests.web.served import serve, wait_ready
+from tests.rigs.server import wait_for
+from tests.rigs.web import serve, wait_ready
 from tests.web.stories import leave_no_sample, open_manager
 
 if importlib.util.find_spec("nicegui") is None:

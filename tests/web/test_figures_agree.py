@@ -32,8 +32,8 @@ from refold.web.data import list_sessions, read_overview, read_snapshot
 from refold.web.rows import describe_rows, make_outline
 from refold.web.sample import NAME, SamplePlayer, make_sample
 from refold.web.transfer import FileImport, import_files
-from tests.replay.files import agent_messages
-from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+from tests.rigs.histories import agent_messages
+from tests.rigs.server import Rig, make_body, make_dialog, start_rig, wait_for
 
 SYSTEM = {"role": "system", "content": "You look after the orders of a timber yard. Answer in one sentence."}
 TOOL = {

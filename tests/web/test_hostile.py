@@ -16,7 +16,7 @@ import yaml
 from refold.errors import RefoldError
 from refold.testing import Fault, RecordedRequest, ScriptedProvider, ScriptedReply, drip, never_end, say
 from refold.testing.postgres import find_port
-from tests.web.served import (
+from tests.rigs.web import (
     PAYLOAD,
     Browser,
     is_harmless,

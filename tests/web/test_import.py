@@ -14,8 +14,8 @@ import pytest
 
 from refold.config.load import read_file, trust_file
 from refold.server.auth import KeyRing
-from tests.server.running import wait_for
-from tests.web.served import serve
+from tests.rigs.server import wait_for
+from tests.rigs.web import serve
 from tests.web.stories import open_manager
 from tests.web.test_door import ask, sign_in
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.served import Browser, need_browser, serve, wait_for_rows
+from tests.rigs.web import Browser, need_browser, serve, wait_for_rows
 from tests.web.stories import leave_no_sample, open_manager, write_large, write_long
 
 need_browser()

@@ -8,7 +8,7 @@ import pytest
 
 from refold.server.auth import KeyRing
 from tests.cli.test_look import SECRET, fill_home
-from tests.web.served import Browser, need_browser, serve
+from tests.rigs.web import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

@@ -12,7 +12,7 @@ import pytest
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.ledger.records import Batch
-from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve, wait_for_rows
+from tests.rigs.web import PAYLOAD, Browser, is_harmless, need_browser, serve, wait_for_rows
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()

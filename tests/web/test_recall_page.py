@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
+from tests.rigs.web import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.testing.postgres import find_port
-from tests.web.served import Browser, need_browser, serve
+from tests.rigs.web import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()

@@ -26,7 +26,7 @@ from refold.web.sample import (
     make_sample,
     reset_sample,
 )
-from tests.effort import first_of
+from tests.rigs.effort import first_of
 from tests.web.stories import sample_messages
 
 

@@ -13,7 +13,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation import because
 from refold.manager.session_state import HELD
-from tests.web.served import (
+from tests.rigs.web import (
     TIMEOUT_MS,
     Browser,
     is_within,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold.llm.choose import GATEWAY
-from tests.web.served import Browser, is_within, need_browser, serve
+from tests.rigs.web import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 
 need_browser()

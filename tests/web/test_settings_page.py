@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.web.served import Browser, is_within, need_browser, serve
+from tests.rigs.web import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

@@ -14,7 +14,7 @@ import pytest
 from refold.conversation.reason import shorten_number
 from refold.testing import ScriptedProvider
 from refold.web.pages.sessions import read_clients
-from tests.web.served import Browser, is_within, need_browser, serve
+from tests.rigs.web import Browser, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

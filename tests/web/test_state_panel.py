@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.web.state_panel import MESSAGES_AT_ONCE
-from tests.web.served import Browser, need_browser, serve
+from tests.rigs.web import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager, sample_messages, write_long
 
 need_browser()

@@ -13,7 +13,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.records import Event
 from refold.manager.usage import read_figures
-from tests.web.served import PAYLOAD, TIMEOUT_MS, Browser, is_harmless, is_within, need_browser, serve
+from tests.rigs.web import PAYLOAD, TIMEOUT_MS, Browser, is_harmless, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()

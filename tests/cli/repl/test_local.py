@@ -6,9 +6,9 @@ import pytest
 
 from refold.agent.models import find_ollama
 from refold.llm.openai import NAME, WINDOW, find_local_model
-from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
-from tests.cli.running import Shell
+from tests.rigs.agent import check_stored, make_manager
+from tests.rigs.cli import Shell
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 

@@ -27,8 +27,8 @@ from refold.testing import (
     say,
     say_much,
 )
-from tests.effort import first_of
-from tests.fold_llm.talk import GOOD, working
+from tests.rigs.effort import first_of
+from tests.rigs.model import GOOD, working
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

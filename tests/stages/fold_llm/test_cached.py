@@ -16,7 +16,7 @@ from refold.llm.port import ChatRequest
 from refold.testing import ScriptedProvider, fail
 from refold.testing.script import RecordedRequest
 from refold.tokens.models import model_info
-from tests.fold_llm.talk import working
+from tests.rigs.model import working
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

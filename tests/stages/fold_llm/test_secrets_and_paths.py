@@ -8,7 +8,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.offload import OffloadFolder
 from refold.testing import ScriptedModel, fail
-from tests.fold_llm.talk import GOOD, chatting, parse, says, working
+from tests.rigs.model import GOOD, chatting, parse, says, working
 
 KEY = "sk-ant-" + "a1B2" * 12
 PASSWORD = "hunter-2-forever"

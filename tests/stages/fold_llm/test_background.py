@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.fold_llm.talk import GOOD, says, working
+from tests.rigs.model import GOOD, says, working
 
 # Soft at half of the room: between 1,750 and 3,500 tokens a fold is prepared in the background.
 CONFIG = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.5, target_ratio=0.3, economic=False)
@@ -181,7 +181,7 @@ def test_a_process_that_ends_without_closing_ends_at_once(tmp_path: Path) -> Non
 import asyncio, sys, threading
 from refold import CompressionConfig, ContextCompressionManager
 sys.path.insert(0, sys.argv[2])
-from tests.fold_llm.talk import working
+from tests.rigs.model import working
 asked = threading.Event()
 class Silent:
     async def complete(self, prompt):
@@ -194,7 +194,7 @@ manager.prepare_context_sync("s1", working(13))
 assert asked.wait(60)
 print("ends")
 """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path), root], capture_output=True, text=True, timeout=240, check=False
     )

@@ -9,8 +9,8 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import read_reason
 from refold.llm.openai import OpenAIModel
 from refold.testing import find_violations
-from tests.fold_llm.talk import working
 from tests.llm.test_local_model import WINDOW, model  # noqa: F401 - the fixture of a server with a small model
+from tests.rigs.model import working
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from refold.conversation.message import find_marks
 from refold.ladder.run import take_edits
 from refold.stages.stage import Goal, Stage
 from refold.testing import find_violations
-from tests.laws.engine import make_view
-from tests.laws.strategies import Talk
+from tests.rigs.engine import make_view
+from tests.rigs.strategies import Talk
 
 NOTHING_MET = Goal(target=0, hard=0)
 

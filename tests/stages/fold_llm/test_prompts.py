@@ -15,7 +15,7 @@ from refold.stages.prompts import (
     write_repair,
 )
 from refold.tokens import TokenCounter
-from tests.fold_llm.talk import chatting, parse, says, working
+from tests.rigs.model import chatting, parse, says, working
 
 COUNT = TokenCounter().count_text
 STYLES = ("sections", "archive", "importance", "hybrid", "turns")

@@ -13,7 +13,7 @@ from refold.llm.anthropic import AnthropicModel
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatModel
 from refold.testing import ScriptedProvider, find_violations
-from tests.effort import first_of
+from tests.rigs.effort import first_of
 
 FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=60.0, tool_timeout_s=60.0)
 WIRES = ("openai-chat", "anthropic")

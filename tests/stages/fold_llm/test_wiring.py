@@ -13,7 +13,7 @@ from refold.conversation.reason import say
 from refold.llm.openai import OpenAIModel
 from refold.llm.summariser import Summariser
 from refold.testing import ScriptedModel, ScriptedProvider
-from tests.fold_llm.talk import GOOD, chatting, says, working
+from tests.rigs.model import GOOD, chatting, says, working
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")

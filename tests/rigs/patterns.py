@@ -27,8 +27,8 @@ from refold.errors import ConfigError
 from refold.reading.rules import read_table
 from refold.stages import claims
 from refold.stages.record import steer
-from tests.effort import is_quick
-from tests.tidy.source import walk_module
+from tests.rigs.effort import is_quick
+from tests.rigs.source import walk_module
 
 # Below this nothing is judged: the clock is too coarse, and nobody waits for it.
 FLOOR_S = 0.02

@@ -4,7 +4,7 @@ import pytest
 
 from refold import ContextCompressor
 from refold.testing import ScriptedModel, refuse, say
-from tests.fold_llm.talk import chatting
+from tests.rigs.model import chatting
 
 
 async def test_invented_names_leave_the_summary_and_the_facts() -> None:

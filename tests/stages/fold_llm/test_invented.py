@@ -16,8 +16,8 @@ import pytest
 
 import refold
 from refold.stages.stage import Ask, Reply
-from tests.effort import first_of
-from tests.recorded.sessions import read_records
+from tests.rigs.effort import first_of
+from tests.rigs.recorded import read_records
 
 SETS = ("swe_mini", "tau_airline", "agent_long", "zh_long_concat")
 SESSIONS_MAX = 6

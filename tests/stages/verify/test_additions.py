@@ -3,7 +3,7 @@
 from refold.reading.advance import advance, make_reader
 from refold.reading.state import State
 from refold.stages.verify import add_missing
-from tests.fold_llm.talk import parse, says
+from tests.rigs.model import parse, says
 
 
 def state_of(*raws: object) -> State:

@@ -20,10 +20,10 @@ from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Reply
 from refold.stages.window import Window
 from refold.testing import find_violations
-from tests.effort import up_to
-from tests.fold_llm.talk import GOOD
-from tests.laws.engine import floor_tokens, make_view
-from tests.laws.strategies import Talk, talks, texts
+from tests.rigs.effort import up_to
+from tests.rigs.engine import floor_tokens, make_view
+from tests.rigs.model import GOOD
+from tests.rigs.strategies import Talk, talks, texts
 
 FOLDS = (
     Fold(summariser="llm"),

@@ -3,7 +3,7 @@
 import pytest
 
 from refold.stages.ground import Ground, Wording, find_claims
-from tests.fold_llm.talk import parse
+from tests.rigs.model import parse
 
 
 @pytest.mark.parametrize(

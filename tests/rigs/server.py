@@ -23,7 +23,7 @@ from refold.server.app import Application
 from refold.server.serve import BackgroundServer
 from refold.server.settings import GatewaySettings, choose_summariser, settle_arrival
 from refold.testing import ScriptedProvider
-from tests.server.watchdog import watch_loop
+from tests.rigs.watchdog import watch_loop
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
 

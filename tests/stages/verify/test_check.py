@@ -4,7 +4,7 @@ import pytest
 
 from refold.stages.ground import Ground
 from refold.stages.verify import verify_words
-from tests.fold_llm.talk import parse, says
+from tests.rigs.model import parse, says
 
 SOURCE = Ground(
     parse([says("assistant", "The login fails in src/auth.py with error 4711. We use parse_config from config.py.")])

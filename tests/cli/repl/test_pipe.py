@@ -11,7 +11,7 @@ import pytest
 from refold.agent.models import NO_MODEL, Wanted, choose_chat_model, find_ollama
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider, call_tool, fail, say
-from tests.cli.running import Ran, Shell
+from tests.rigs.cli import Ran, Shell
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 

@@ -15,9 +15,9 @@ pytest.importorskip("pexpect", reason="needs pexpect: a pseudo-terminal")
 from refold import ContextCompressionManager
 from refold.cli.repl.screen import shorten_tokens
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, drip, hang, say
-from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
-from tests.repl.terminal import chatting, wait_for
+from tests.rigs.agent import check_stored, make_manager
+from tests.rigs.terminal import chatting, wait_for
 
 
 def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) -> None:
