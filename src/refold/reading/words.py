@@ -264,17 +264,17 @@ def weigh(event: Utterance | Statement, *, is_talk: bool = False) -> float:
     weights = load_weights("sentences")
     kind: str = event.kind
     is_said = isinstance(event, Utterance)
-    kinds = find_kinds(event.text, "person" if is_said else "assistant")
+    as_person = find_kinds(event.text, "person") if is_said or is_talk else frozenset()
+    kinds = as_person if is_said else find_kinds(event.text, "assistant")
     if kind in ("remark", "question") and "polite" in find_kinds(event.text, "assistant"):
         return 0.0
+    if is_talk and _STAMP_OPENS.match(event.lead):
+        # Two people talk with each other: the role of one of them is the assistant's.
+        return max(load_weights("talk").get(kind, 0.0) for kind in ("remark", *as_person))
     if kind == "question" and not is_said:
         kind = "intent"
-    if kind == "remark" and is_talk and not is_said:
-        # In a recorded talk of two people the role of one of them is the assistant's.
-        kinds = kinds | find_kinds(event.text, "person")
-        is_said = True
-    if kind == "remark" and is_said:
-        kind = "rule" if "decision" in kinds else "fact" if "fact" in kinds else kind
+    elif kind == "remark":
+        kind = "rule" if "decision" in as_person else "fact" if as_person & {"fact", "news"} else kind
     worth = weights[kind] + weights["denied"] * ("negated" in kinds and kind in ("finding", "decision"))
     if is_talk:
         return worth

@@ -165,7 +165,7 @@ def _quote(one: ReadMessage, event: Statement | Utterance, worth: float, topic: 
     topic = topic or ("wanted" if who == "U" else "happened")
     stop = event.stop if not event.block else -1
     stamp = flatten(event.lead) if _STAMP.match(event.lead) else ""
-    return RecordLine(topic, text, worth, one.at, who, event.start, stop, handle, stamp=stamp)
+    return RecordLine(topic, text, worth, one.at, who, event.start, stop, handle, is_firm=bool(stamp), stamp=stamp)
 
 
 def split_clauses(event: Statement | Utterance) -> list[Statement | Utterance]:
@@ -208,7 +208,7 @@ def _weigh(event: Statement | Utterance, number: int, rarity: WordRarity | None)
     worth = float(worth**TALK_POWER) * rarity.weigh(event.text)
     if len(_PLAIN.findall(event.text[:SENTENCE_CHARS])) < PLAIN_WORDS_MIN:
         worth *= LEANING**2
-    if isinstance(event, Utterance) and event.kind in ("request", "question"):
+    if event.kind in ("request", "question") and (isinstance(event, Utterance) or _STAMP.match(event.lead)):
         worth *= ASKED_IN_TALK
     return worth * FIRST_BOOST_TALK if number == 0 else worth
 
