@@ -53,6 +53,9 @@ Session = dict[str, Any]
 
 
 def read_sessions(name: str) -> Iterator[Session]:
+    if (ours := OWN.parent / "story" / f"{name}.json").is_file():
+        yield {"id": name, **json.loads(ours.read_text(encoding="utf-8"))}
+        return
     with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
@@ -245,11 +248,11 @@ def measure_queries(half: int, *, shows: bool) -> None:
         print(f"{told:15} {len(values):5} queries  found {hits / len(values):.3f}  MRR {statistics.mean(values):.3f}")
 
 
-def measure_asked(half: int, *, shows: bool) -> None:
+def measure_asked(name: str, half: int, *, shows: bool) -> None:
     """Ask as a person does, half of the time for nothing that was said: is what is added the evidence?"""
     acts: Counter[tuple[bool, bool]] = Counter()
     total: Counter[bool] = Counter()
-    for manager, one, handles in store_asked(read_own("injection", half)):
+    for manager, one, handles in store_asked(read_own(name, half)):
         low, high = one["hidden"]
         ids = manager.ledger.read_path(one["session"]).ids[low:high]
         added = manager.recalling.inject(one["session"], one["question"], ids)
@@ -262,7 +265,7 @@ def measure_asked(half: int, *, shows: bool) -> None:
             print(f"  {'needed' if evidence else 'not   '}  {what:5}  {one['question']}")
     right, wrong = acts[True, True], acts[True, False] + acts[False, False]
     print(
-        f"injection       {total.total():5} questions, {total[True]} in need  right {right}  wrong {wrong}  "
+        f"{name:15} {total.total():5} questions, {total[True]} in need  right {right}  wrong {wrong}  "
         f"precision {right / max(1, right + wrong):.3f}"
     )
 
@@ -436,7 +439,8 @@ def measure(wish: argparse.Namespace) -> None:
     if wish.only in ("", "queries"):
         measure_queries(0 if wish.half == "tune" else 1, shows=wish.show)
     if wish.only in ("", "asked"):
-        measure_asked(0 if wish.half == "tune" else 1, shows=wish.show)
+        for name in ("injection", "injection_second"):
+            measure_asked(name, 0 if wish.half == "tune" else 1, shows=wish.show)
     if wish.only in ("", "injection"):
         measure_injection()
 
