@@ -158,6 +158,7 @@ class Pending:
     sources: dict[int, IndexedMessage] = field(default_factory=dict)
     originals: dict[str, Original] = field(default_factory=dict)
     weight: int = 0
+    rare: frozenset[str] = frozenset()  # Words of the query that only a few passages have, indexed ones included.
 
     def read_passages(self, low: int, high: int) -> Iterable[PassageRow]:
         """Yield the passages at places ``low`` to ``high``, without the latter."""
@@ -197,6 +198,8 @@ def read_pending(
 
 
 SPARE = 3
+# A word that more passages have tells hardly which of them is asked about.
+RARE_MAX = 5
 SCORE_DIGITS = 6
 _FIRST_MAX = 64
 _FIRST_MESSAGES_MAX = 24
@@ -241,6 +244,7 @@ def find_hits(
             return [], pending
         indexed = {word: index_file.find_places(db, mark, word) for word in words}
         places = {word: [*found, *pending.places.get(word, ())] for word, found in indexed.items()}
+        pending.rare = frozenset(word for word, found in places.items() if 0 < len(found) <= RARE_MAX)
         sought = _weigh(db, mark, words, places)
         early = _find_early(places, piece_words(query))
         near = sorted({*choose_blocks(sought), *(place // BLOCK for place in early)})
@@ -274,7 +278,7 @@ def holds_any(
     """Return whether the index, or a hidden message that it does not hold yet, has one of these words."""
     with index.file.read() as db:
         mark = index_file.find_mark(db, session_id)
-        if mark is not None and index_file.holds_word(db, mark, words):
+        if mark is not None and any(index_file.count_places(db, mark, word) for word in words):
             return True
     pending = read_pending(mark, words)
     places = {place for found in pending.places.values() for place in found}

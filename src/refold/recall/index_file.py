@@ -9,7 +9,7 @@ session's number and the place.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import apsw
@@ -21,8 +21,6 @@ from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_
 APPLICATION_ID = 0x7266_6C69  # "rfli"
 # One number for the layout, the cuts and what counts as a word: when one changes, what is stored no longer fits.
 LAYOUT = 5
-# Words in one query; FTS5 limits the depth of an expression.
-_TERMS_MAX = 100
 
 # The words of a session begin with its number: a query reads only the lists of its own session.
 # detail=none: which passage holds a word is all that is kept. secure-delete: what is taken out is gone from the file.
@@ -200,14 +198,6 @@ def find_places(db: apsw.Connection, mark: Mark, word: str) -> list[int]:
     found = [key - base for (key,) in db.execute(sql, (f'"{mark.prefix}{word}"', PLACES_MAX))]
     found.reverse()
     return found
-
-
-def holds_word(db: apsw.Connection, mark: Mark, words: Sequence[str]) -> bool:
-    """Return whether a session has one of these words: one statement for many words."""
-    sql = "SELECT 1 FROM word WHERE word MATCH ? LIMIT 1"
-    terms = [f'"{mark.prefix}{word}"' for word in words]
-    some = (" OR ".join(terms[at : at + _TERMS_MAX]) for at in range(0, len(terms), _TERMS_MAX))
-    return any(db.execute(sql, (one,)).fetchone() for one in some)
 
 
 def count_places(db: apsw.Connection, mark: Mark, word: str) -> int:

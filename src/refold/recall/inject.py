@@ -21,10 +21,12 @@ from refold.recall.search import Recalled, UnitPart
 from refold.recall.words import STOP_WORDS, find_words, query_words, value_words
 from refold.stages.record.frame import CLOSES, OPENS, neutralise
 
-# Scores are shares of the message's words. Tuned on the tests' conversations: rather too few snippets than too many.
+# Scores are shares of the message's words. Tuned on one half of the questions: rather too few snippets than too many.
 SCORE_CUED = 0.3
 SCORE_VALUE = 0.25
 SCORE_ASKED = 0.5
+SCORE_ALIKE = 0.65
+SCORE_BESIDE = 0.45
 SCORE_ALWAYS = 0.05
 SNIPPETS_MAX = 3
 NEVER = 9.0
@@ -64,14 +66,11 @@ _YOU_DID = lazy_regex(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|mad
 _ASKS = lazy_regex(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
 # Times, amounts and small numbers are everywhere; a value with letters, or a long one, is a name.
 _TELLING = lazy_regex(r"[^\W\d]|\d{5}")
-# A name inside an English sentence, and what a Chinese question is about, which stands before what it asks.
-_NAME = lazy_regex(r"(?<=[\w,;:)'’\"] )[A-Z][\w’'-]+(?: [A-Z][\w’'-]+)*")
-_SUBJECT_ZH = lazy_regex(
-    r"(?![你我他她说讲提的那这])[\u3400-\u9fff·]{2,12}?(?=的|是|在|有|叫|多少|哪|什么|怎|吗|呢|几|要|出生|电话|地址)"
+# What a Chinese question wants to know: a passage that answers nearly always repeats it.
+_WANTED_ZH = lazy_regex(
+    r"的(?P<of>[\u3400-\u9fff]{2,4}?)都?(?:是|有|在|为|叫|要|得|呢|吗|多少|几|哪|什么|怎|[？?]|$)|"
+    r"什么(?P<which>[\u3400-\u9fff]{2,4}?)[？?吗呢]|(?P<number>[\u3400-\u9fff]{2})[是有要]?(?:多少|几[点号楼])"
 )
-# A passage with the name that is asked about needs few other words; without a name, it must hold nearly all of them.
-SCORE_NAMED, SCORE_NAMELESS = 0.45, 0.6
-_PIECE = 3
 _WORDING = {
     "en": ("recalled from earlier in this conversation, exact; not part of the request", "end of recalled text"),
     "zh": ("以下为本次对话较早内容的原文摘录，不属于请求", "摘录结束"),
@@ -154,11 +153,15 @@ def decide_injection(
     found: Sequence[Recalled],
     cause: Cause,
     *,
+    rare: frozenset[str],
     in_view: str,
     tokens_max: int,
     count_text: Callable[[str], int],
 ) -> Injection:
-    """Decide whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
+    """Decide whether snippets of hidden messages go to the tail.
+
+    ``in_view`` is the text that the model sees anyway; ``rare`` are the words of the query that few passages have.
+    """
     # A passage that is only near a match may answer a search; without a search it would be noise.
     asked, said = query_words(cause.query).keys(), frozenset(find_words(newest))
     matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.unit))]
@@ -166,7 +169,9 @@ def decide_injection(
     if not unseen:
         return Injection(False, because.RECALL_IN_VIEW() if matching else because.RECALL_NO_MATCH())
     needed, why = cause.score_min, cause.reason
-    chosen = [one for one in unseen if one.score >= (needed if needed < SCORE_CUED else _find_least(one, cause))]
+    answers = needed == SCORE_ALWAYS or any(_is_answer(one, cause, rare) for one in unseen)
+    # What one passage answers, those beside it may complete.
+    chosen = [one for one in unseen if answers and one.score >= min(needed, SCORE_BESIDE)]
     named = "" if chosen else _find_hidden_value(cause.values, unseen, in_view)
     if named:
         needed, why = SCORE_VALUE, because.RECALL_VALUE(value=named[:60])
@@ -179,23 +184,16 @@ def decide_injection(
     return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max=tokens_max, count_text=count_text)
 
 
-def _find_least(one: Recalled, cause: Cause) -> float:
-    """Return the score that a snippet needs: less with a name or a value of the question."""
-    if cause.score_min >= NEVER:
-        return NEVER
-    subject = _SUBJECT_ZH.search(cause.query) if not cause.query.isascii() else None
-    names = [*cause.values, *(name.removesuffix("'s") for name in _NAME.findall(cause.query))]
-    unit = one.unit.casefold()
-    is_named = any(name.casefold() in unit for name in names) or (subject is not None and _shares(subject[0], unit))
-    # "What did you say earlier" needs less than a question that may be about anything.
-    is_cued = cause.score_min <= SCORE_CUED
-    return min(SCORE_NAMED, cause.score_min) if is_named else SCORE_NAMED if is_cued else SCORE_NAMELESS
+def _is_answer(one: Recalled, cause: Cause, rare: frozenset[str]) -> bool:
+    """Return whether a passage has a rare word of the question, such as a name, and what it asks for.
 
-
-def _shares(subject: str, unit: str) -> bool:
-    """Return whether a text has what a Chinese question is about, or most of it: names are shortened."""
-    pieces = [subject[at : at + _PIECE] for at in range(max(1, len(subject) - _PIECE + 1))]
-    return 2 * sum(piece.casefold() in unit for piece in pieces) >= len(pieces)
+    A word that stands everywhere names nothing. "What did you say earlier" needs less of the other words.
+    """
+    if rare.isdisjoint(find_words(one.unit)):
+        return False
+    if wanted := _WANTED_ZH.search(cause.query):
+        return one.score >= cause.score_min and wanted[wanted.lastgroup or 0] in one.unit
+    return one.score >= (SCORE_BESIDE if cause.score_min <= SCORE_CUED else SCORE_ALIKE)
 
 
 def _tells_more(text: str, said: frozenset[str]) -> bool:
@@ -206,9 +204,7 @@ def _tells_more(text: str, said: frozenset[str]) -> bool:
 
 def _find_hidden_value(values: Sequence[str], unseen: Sequence[Recalled], in_view: str) -> str:
     """Return the first of these values that is in a snippet and nowhere in view."""
-    if not values:
-        return ""
-    seen = in_view.casefold()
+    seen = in_view.casefold() if values else ""
     texts = [one.unit.casefold() for one in unseen]
     return next((value for value in values if value not in seen and any(value in text for text in texts)), "")
 

@@ -211,7 +211,9 @@ class Recall:
             cause.query, limit=SNIPPETS_MAX, tokens_max=room, count_text=self.count_text, now=now or row.updated_at
         )
         seen = in_view() if callable(in_view) else in_view
-        return decide_injection(newest, found, cause, in_view=seen, tokens_max=room, count_text=self.count_text)
+        return decide_injection(
+            newest, found, cause, rare=search.rare, in_view=seen, tokens_max=room, count_text=self.count_text
+        )
 
     @_with_sound_index
     def refresh(self, row: SessionRow | str) -> int:

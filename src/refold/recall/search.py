@@ -98,6 +98,8 @@ class SessionSearch:
         self._hidden = hidden
         self._is_observed = is_observed
         self._allowed = None if hidden is None else frozenset(hidden)
+        # The words of the last query that only a few passages have.
+        self.rare: frozenset[str] = frozenset()
 
     def find(
         self,
@@ -116,6 +118,7 @@ class SessionSearch:
         hits, pending = find_hits(
             self._index, self._row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest
         )
+        self.rare = pending.rare
         found = self._read_hits(hits, pending, clipped, limit * SPARE)
         words = list(query_words(clipped))
         chosen = self._join_units(_cut_tail(found, clipped), pending, words, limit)
