@@ -1,5 +1,6 @@
 """``refold wrap``: a program behind a gateway started for it, with its terminal and exit code; nothing stays behind."""
 
+import json
 import os
 import re
 import signal
@@ -67,6 +68,21 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
     assert ", session " in said[2]
     assert sorted(one.name for one in folder.iterdir()) == ["client.py", "home", "work"]
     assert {one.name for one in (folder / "work").iterdir()} == {".refold"}
+
+
+def test_a_switch_gives_the_wrapped_agent_the_recall_tool(folder: Path) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": "hello"}], "tools": [tool]}
+    ask = (
+        "import os, urllib.request as r; u = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
+        f"r.urlopen(r.Request(u, {json.dumps(body).encode()!r}, {{'content-type': 'application/json'}})).read()"
+    )
+    for switch, names in (((), ["look"]), (("--recall-tool",), ["look", "refold_recall"])):
+        with ScriptedProvider("ok") as provider:
+            done = run_wrapped(folder, provider, *switch, "--", sys.executable, "-c", ask)
+            assert done.returncode == 0, done.stderr
+            sent = json.loads(provider.requests[-1].body)["tools"]
+        assert [one["function"]["name"] for one in sent] == names
 
 
 @pytest.mark.slow

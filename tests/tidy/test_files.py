@@ -94,6 +94,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("config", "explain knows .compression", 4),
     ("refold", "explain knows .compression", 1),
     ("cli", "refold eval", 180),
+    ("cli", "wrap switches the recall tool on", 15),
     ("cli", "refold trial", 182),
     ("trial", "refold trial", 1_050),
     ("config", "thresholds of refold eval", 30),

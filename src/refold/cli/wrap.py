@@ -62,6 +62,12 @@ class WrapRequest:
     log: str | None = None
     window: int | None = None
     environ: Mapping[str, str] | None = None
+    recall_tool: bool = False
+
+    @property
+    def is_particular(self) -> bool:
+        """True if its gateway has settings that other runs of the workspace did not ask for."""
+        return bool(self.log or self.window or self.preset or self.recall_tool)
 
 
 class OwnGateway:
@@ -169,7 +175,7 @@ def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
             return run_program(command, {**request.start.environ, **launch.environ}, begin)
 
     if running is None:
-        own = OwnGateway(request, is_shared=is_alone and not (request.log or request.window or request.preset))
+        own = OwnGateway(request, is_shared=is_alone and not request.is_particular)
         try:
             _introduce(own.url, request)
             code = run_at(own.url, own.start)
@@ -275,6 +281,8 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
         return tr("--log needs a gateway that is started for this run")
     if request.window:
         return tr("--window needs a gateway that is started for this run")
+    if request.recall_tool:
+        return tr("--recall-tool needs a gateway that is started for this run")
     if request.preset and request.preset != described.get("preset"):
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in request.upstreams.items():
@@ -312,7 +320,9 @@ def _make_application(request: WrapRequest) -> Application:
     workspace = Path(request.workspace)
     # The gateway is reachable from this machine only, while the program runs, so it requires no key.
     keys = KeyRing(workspace / ".refold" / "wrapped")
-    given = {"host": "127.0.0.1", "port": 0, **request.upstreams}
+    given: dict[str, object] = {"host": "127.0.0.1", "port": 0, **request.upstreams}
+    if request.recall_tool:
+        given["recall_tool"] = True
     application = make_application(
         request.workspace, request.preset, given, window=request.window, keys=keys, environ=request.environ
     )
@@ -436,6 +446,9 @@ def wrap(
         int | None, typer.Option(metavar="TOKENS", min=1, help="The model's window; default: what is known of it.")
     ] = None,
     workspace: Workspace = "",
+    recall_tool: Annotated[
+        bool, typer.Option("--recall-tool", help="Give the agent a tool to search what was folded.")
+    ] = False,
 ) -> None:
     """Run claude, codex or any program behind a gateway.
 
@@ -458,6 +471,7 @@ def wrap(
                 "{url!r} is not a URL; it came from the command line, the environment or the program's settings",
                 url=url[:80],
             )
-    code, line = _run_wrapped(WrapRequest(start, upstreams, workspace, preset, log, window, list_variables(start)))
+    request = WrapRequest(start, upstreams, workspace, preset, log, window, list_variables(start), recall_tool)
+    code, line = _run_wrapped(request)
     typer.echo(f"refold: {line}", err=True)
     raise typer.Exit(code)
