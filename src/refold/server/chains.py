@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,26 +158,26 @@ class Chains:
             return known
         if self._ledger is None or len(response_id) > RESPONSE_ID_CHARS_MAX:
             return None
-        try:
-            # Another gateway may be about to store it, in a session that it has just changed.
-            for pause_s, sessions_max in ((0.0, self._sessions_max), (STORING_S, CHANGED_MAX)):
-                await asyncio.sleep(pause_s)
-                found = await asyncio.to_thread(read_response, self._ledger, tenant, response_id, sessions_max)
-                if found is not None:
-                    return found
-        except RefoldError as error:
-            log.warning("responses could not be looked up", extra={"fields": {"error": type(error).__name__}})
-        return None
+        found = await self._look_up(read_response, tenant, response_id, self._sessions_max)
+        if found is not None:
+            return found
+        # Another gateway may be about to store it, in a session that it has just changed.
+        await asyncio.sleep(STORING_S)
+        return await self._look_up(read_response, tenant, response_id, CHANGED_MAX)
 
     async def _find_conversation(self, tenant: str, conversation: str) -> KnownResponse | None:
         """Return the known part of a conversation at the provider; None if its beginning was not seen."""
         known = self._known.get((tenant, conversation))
         if known is not None or self._ledger is None:
             return known
+        return await self._look_up(_read_conversation, tenant, conversation)
+
+    async def _look_up(self, read: Callable[..., KnownResponse | None], *wanted: object) -> KnownResponse | None:
+        """Return what the ledger has of a chain; None if it has nothing, or cannot be read."""
         try:
-            return await asyncio.to_thread(_read_conversation, self._ledger, tenant, conversation)
+            return await asyncio.to_thread(read, self._ledger, *wanted)
         except RefoldError as error:
-            log.warning("a conversation could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            log.warning("a chain could not be looked up", extra={"fields": {"error": type(error).__name__}})
             return None
 
     def begin(self, tenant: str, created: Mapping[str, Any], body: bytes) -> None:

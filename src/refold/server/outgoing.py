@@ -142,33 +142,23 @@ class Attempt:
             return False
         return self.session.synced is self.continued.remembered.request.digests
 
-    def make_request(
-        self,
-        messages: Sequence[object] | None = None,
-        *,
-        digests: Sequence[str] | None = None,
-        follows: tuple[int, str] | None = None,
-        reports: Sequence[ReportedUsage] = (),
-    ) -> Request:
-        """Return the manager's request; without ``messages`` for those in the ledger."""
+    def make_request(self, **messages: Any) -> Request:
+        """Return the manager's request; ``messages`` are its fields about them, without which the ledger's count."""
         request, limits = self.request, self.limits
         return Request(
             self.session.id,
-            messages,
-            "" if request.system is None else request.system,
-            request.tools,
-            request.model or None,
-            request.wire.name,
-            limits.window,
-            limits.reserve,
-            follows,
-            digests,
-            reports,
+            system="" if request.system is None else request.system,
+            tools=request.tools,
+            model=request.model or None,
+            format=request.wire.name,
+            window=limits.window,
+            reserve=limits.reserve,
+            **messages,
         )
 
     def make_whole_request(self) -> Request:
         """Return the manager's request for the whole history."""
-        return self.make_request(self.request.messages, digests=self.request.all_digests)
+        return self.make_request(messages=self.request.messages, digests=self.request.all_digests)
 
     def make_tail_request(self) -> Request:
         """Return the manager's request for new messages that follow known ones."""
@@ -176,7 +166,7 @@ class Attempt:
         known = request.known - request.lead
         last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
         follows, digests = (request.known, last), request.digests[known:]
-        return self.make_request(request.messages, follows=follows, digests=digests, reports=self.due)
+        return self.make_request(messages=request.messages, follows=follows, digests=digests, reports=self.due)
 
     def make_outgoing(self, made: PreparedView | SmallerBody, written: bytes | None) -> Outgoing:
         """Return the request that goes upstream; ``written`` replaces the client's bytes if it is given."""
