@@ -45,8 +45,10 @@ _NEVER = float("inf")
 
 def find_header(headers: Headers, name: bytes) -> str:
     """Return the first value of a header, empty if there is none."""
-    value = dict(reversed(headers)).get(name)  # Of several with one name, the first comes last.
-    return "" if value is None else value.decode("latin-1").strip()
+    for given, value in headers:
+        if given == name:
+            return value.decode("latin-1").strip()
+    return ""
 
 
 def find_bearer(headers: Headers) -> str:
