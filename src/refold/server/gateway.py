@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -197,8 +197,18 @@ class Gateway:
             is_added = exchange.chained is not None and exchange.chained.is_added_by(exchange.outgoing)
             if self._settings.recall_tool and prepared.request is not None and not is_added:
                 exchange.recall = make_recall_tool(wire)
-        response = await self._send(exchange, path)
-        start = AnswerStart()
+        async with self._send_until_it_fits(exchange, path, body) as (response, start):
+            if exchange.recall is not None and response.status == 200:
+                await self._relay_turn(exchange, path, response, start.head, send, watch)
+            else:
+                await self._relay(exchange, response, start.head, send, watch)
+
+    @asynccontextmanager
+    async def _send_until_it_fits(
+        self, exchange: Exchange, path: str, body: bytes
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, AnswerStart]]:
+        """Send the request, and smaller ones while the upstream refuses it as too long; yield an answer."""
+        response, start = await self._send(exchange, path), AnswerStart()
         try:
             await self._preparer.settle(exchange.outgoing, body)
             while exchange.outgoing.session is not None:
@@ -211,10 +221,7 @@ class Gateway:
                 response = await self._send(exchange, path)
             if response.status == 200 and start.overflow is None:
                 self._overflow.note_accepted(exchange.outgoing)
-            if exchange.recall is not None and response.status == 200:
-                await self._relay_turn(exchange, path, response, start.head, send, watch)
-            else:
-                await self._relay(exchange, response, start.head, send, watch)
+            yield response, start
         finally:
             response.close()
 
