@@ -25,7 +25,7 @@ from refold.stages.ground import Ground
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 CLAIMS = Path(__file__).parent / "claims"
-OPEN, KEPT = ("sentences", "more", "work", "work_kept"), ("kept",)
+OPEN, KEPT = ("sentences", "more", "work", "work_kept"), ("kept", "last")
 FILES = ("agent_native_misc", "tau_airline", "swe_mini", "agent_long", "bfcl_long_replay", "zh_dialogues", "long_dev")
 
 

@@ -104,7 +104,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("conversation", "why a line of a note was dropped", 14),
     ("stages", "a recorded talk keeps its dates and names", 19),
     ("stages", "a note is checked by events", 388),
-    ("stages", "refusals, errors and parallel calls that a line of a note cites", 80),
+    ("stages", "refusals, errors and parallel calls that a line of a note cites", 98),
     ("stages", "a note of the state, rewritten whole, on the cached conversation", 122),
     ("llm", "a note is asked for on the cached conversation, on three wires", 114),
     ("refold", "a note is asked for on the cached conversation", 7),

@@ -211,7 +211,7 @@ def _check_owners(text: str, scope: Scope) -> Reason:
         for number in dict.fromkeys(_NUMBER.findall(clause)):
             if owner := _find_owner(number, clause, plain, scope):
                 return because.OTHER_OWNER(value=number, owner=owner)
-    return NO_REASON
+    return _check_subject(plain, scope)
 
 
 def _find_owner(number: str, clause: str, text: str, scope: Scope) -> str:
@@ -250,6 +250,18 @@ def _list_pieces(text: str) -> frozenset[str]:
 
 def _bare(text: str) -> str:
     return join_thousands(text).strip("$¥€£元分%")
+
+
+def _check_subject(text: str, scope: Scope) -> Reason:
+    """What a Chinese sentence gives a number of is named in the message with the number, or in the ones before."""
+    found = _rule("subject").match(text)
+    numbers = _NUMBER.findall(text[found.end() :]) if found else []
+    if found is None or not numbers:
+        return NO_REASON
+    name, number = found[1] or found[2], max(numbers, key=len)
+    around = [window for own, window in scope.windows if number in join_thousands(own) and not own.isascii()]
+    is_named = any(name[at : at + 2] in window for window in around for at in range(len(name) - 1))
+    return because.NOT_CITED(claims=f"{name} {number}") if around and not is_named else NO_REASON
 
 
 # What happened: outcomes of calls, deeds.

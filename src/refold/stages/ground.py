@@ -201,7 +201,8 @@ class Scope:
 
     ``said`` has the sentences of its messages and of those shortly before that say what is the case, in order.
     ``is_cited``: the line names messages. ``spoke``: the assistant is in them. ``values`` are those of its messages
-    that have an owner, ``rivals`` those of the messages before.
+    that have an owner, ``rivals`` those of the messages before. ``windows`` has each of its messages, alone and
+    together with the three before it.
     """
 
     ground: Ground
@@ -218,6 +219,7 @@ class Scope:
     said: tuple[str, ...]
     values: tuple[Value, ...]
     rivals: tuple[Value, ...]
+    windows: tuple[tuple[str, str], ...]
 
 
 class Ground:
@@ -285,6 +287,7 @@ class Ground:
             recent=tuple(step for step in self.steps if step.number in near),
             near=Wording(text for at in sorted(near) for text in self._texts.get(at, ())) if cited else self.whole,
             texts=tuple(text for at in sorted(own | paired) for text in self._texts.get(at, ())),
+            windows=tuple((self._join(at, at), self._join(at - BEFORE, at)) for at in sorted(cited)),
             said=tuple(event.text for event in talk if isinstance(event, (Utterance, Statement)) and _asserts(event)),
             values=tuple(event for event in owned if isinstance(event, Value) and event.owner),
             rivals=tuple(event for event in around if isinstance(event, Value) and event.owner),
@@ -292,6 +295,9 @@ class Ground:
             spoke=any(self._roles[at] == "assistant" for at in own),
             has_person=bool(said) or (not cited and bool(self._asked)),
         )
+
+    def _join(self, first: int, last: int) -> str:
+        return "\n".join(text for at in range(first, last + 1) for text in self._texts.get(at, ()))
 
     def _pair(self, messages: Sequence[Message]) -> Iterator[Deed]:
         """Yield every call with its result and the changes that it made."""
