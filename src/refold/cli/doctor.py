@@ -294,12 +294,7 @@ def _check_windows(workspace: str) -> Check:
     with open_workspace(workspace) as manager:
         for row in manager.ledger.list_sessions(limit=WINDOWS_LOOKED_AT):
             if found := describe_small_window(manager, row):
-                return Check(
-                    "windows",
-                    "hint",
-                    f"{clean_line(row.id, 60)}: {found}",
-                    tr("this window is too small for this client: use a model with a larger one, or fewer tools"),
-                )
+                return Check("windows", "hint", f"{clean_line(row.id, 60)}: {found}", advise_larger_window())
     return Check("windows", "ok", tr("instructions and tools leave room in every recent session"))
 
 

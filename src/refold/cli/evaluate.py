@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.options import AsJson, Model, read_tokens
-from refold.cli.output import make_console, make_table, note_broken, print_line, show_progress, write_json, write_result
-from refold.cli.words import clean_line, count_things, tr, use_language
-from refold.errors import ConfigError, FormatError
+from refold.cli.input import unite_sessions
+from refold.cli.options import AsJson, Model, Window
+from refold.cli.output import (
+    make_console,
+    note_broken,
+    print_line,
+    print_tables,
+    show_progress,
+    write_json,
+    write_result,
+)
+from refold.cli.words import clean_line, tr, use_language
+from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
@@ -46,10 +55,7 @@ def evaluate_files(
         str | None, typer.Option("--questions", metavar="FILE", help="Your own questions, in YAML or JSON.")
     ] = None,
     model: Model = None,
-    window: Annotated[
-        int | None,
-        typer.Option("--window", parser=read_tokens, metavar="TOKENS", help="32000 or 32k; default: the model's."),
-    ] = None,
+    window: Window = None,
     points: Annotated[
         int, typer.Option("--points", metavar="N", min=1, max=1_000, help="Requests of each session to look at.")
     ] = 8,
@@ -128,15 +134,10 @@ def _make_judge(config: CompressionConfig) -> ModelJudge:
 
 def _read_sessions(files: list[str]) -> list[Session]:
     from refold.readers.file import list_files, read_files
-    from refold.replay.run import unique_ids
 
     read = list(read_files(list_files(files)))
     note_broken([f"{Path(file.path).name}, line {one.line}: {one.why}" for file in read for one in file.broken])
-    sessions = unique_ids([session for file in read for session in file.sessions])
-    if not sessions:
-        count = count_things(len(read), "file")
-        raise FormatError("there is no session in {read}; see 'refold replay --help' for what is read", read=count)
-    return list(sessions)
+    return unite_sessions(read)
 
 
 def _write_as(report: EvalReport, ending: str) -> bytes:
@@ -158,12 +159,7 @@ def _show(report: EvalReport) -> None:
     console = make_console(err=False)
     tables = [list_rows(report), list_kinds(report)]
     tables += [list_differences(report)] if len(report.arms) > 1 else []
-    for head, *rows in tables:
-        table = make_table(*head, numbers=head[1:])
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-        console.print()
+    print_tables(console, tables)
     for problem in dict.fromkeys(f"{one.session}: {one.problem}" for one in report.evaluations if one.problem):
         print_line(console, clean_line(problem, 300))
     for session, loss in list_losses(report, report.arms[0])[:5]:

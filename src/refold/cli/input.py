@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold.cli.output import write_json, write_line
-from refold.cli.words import clean_line, tr, use_language
+from refold.cli.words import clean_line, count_things, tr, use_language
 from refold.errors import ConfigError, FormatError, LedgerError
 
 if TYPE_CHECKING:
     from refold.ledger.sql.ledger import Ledger
     from refold.manager import ContextCompressionManager
+    from refold.readers.file import FileReading
+    from refold.readers.session import Session
 
 STDIN = "-"
 _INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
@@ -101,6 +104,17 @@ def _explain_empty(folder: str) -> str:
         "--workspace FOLDER names another workspace",
         where=where,
     )
+
+
+def unite_sessions(files: Sequence[FileReading]) -> list[Session]:
+    """Return the sessions that were read from files, each with an id of its own; raise FormatError if there is none."""
+    from refold.replay.run import unique_ids
+
+    sessions = unique_ids([session for file in files for session in file.sessions])
+    if not sessions:
+        count = count_things(len(files), "file")
+        raise FormatError("there is no session in {read}; see 'refold replay --help' for what is read", read=count)
+    return sessions
 
 
 @dataclass(frozen=True, slots=True)

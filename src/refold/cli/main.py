@@ -13,21 +13,8 @@ from refold.cli.app import ALIASES, choose_command, run_to_end
 from refold.cli.app import app as _app
 
 MODULES = (
-    *(
-        "doctor",
-        "config",
-        "chat",
-        "serve",
-        "wrap",
-        "compact",
-        "measure",
-        "evaluate",
-        "trial",
-        "look",
-        "sessions",
-        "session",
-        "transfer",
-    ),
+    *("doctor", "config", "chat", "serve", "wrap", "compact", "measure"),
+    *("evaluate", "trial", "look", "sessions", "session", "transfer"),
 )
 # Commands that need no other command's module.
 ALONE = {"chat": "chat", "serve": "serve", "mcp": "serve", "wrap": "wrap"}

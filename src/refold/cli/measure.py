@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import read_document
-from refold.cli.options import AsJson, FileOrFolder, Format, Model, read_tokens
+from refold.cli.input import read_document, unite_sessions
+from refold.cli.options import AsJson, FileOrFolder, Format, Model, Window
 from refold.cli.output import (
     make_console,
     make_table,
@@ -256,10 +256,7 @@ def replay(
         ),
     ] = PRESETS,
     model: Model = None,
-    window: Annotated[
-        int | None,
-        typer.Option("--window", parser=read_tokens, metavar="TOKENS", help="32000 or 32k; default: the model's."),
-    ] = None,
+    window: Window = None,
     report: Annotated[
         str | None, typer.Option("--report", "-r", metavar="FILE", help="Write a page with charts to this file.")
     ] = None,
@@ -305,7 +302,7 @@ def _run_replay(
     from refold.readers.file import list_files, read_files
     from refold.replay.record import add_probes
     from refold.replay.report import ReplayReport
-    from refold.replay.run import ReplayJob, Terms, check_presets, run_jobs, unique_ids
+    from refold.replay.run import ReplayJob, Terms, check_presets, run_jobs
 
     presets = check_presets([name.strip() for name in names.split(",") if name.strip()])
     if not presets:
@@ -314,11 +311,9 @@ def _run_replay(
     for path in paths:
         refuse_same_file(path, report, "--report")
     read = tuple(read_files(paths))
-    sessions = tuple(add_probes(one) for one in unique_ids([session for file in read for session in file.sessions]))
-    if not sessions:
+    if not any(file.sessions for file in read):
         _note_broken_lines(read)
-        count = count_things(len(read), "file")
-        raise FormatError("there is no session in {read}; see 'refold replay --help' for what is read", read=count)
+    sessions = tuple(map(add_probes, unite_sessions(read)))
     work = [ReplayJob(session, preset, Terms(*terms)) for session in sessions for preset in presets]
     with show_progress(tr("replaying")) as advance:
         records = run_jobs(work, processes=jobs, keep=Path(resume) if resume else None, tell=advance)

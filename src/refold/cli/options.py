@@ -114,3 +114,9 @@ def read_tokens(text: str) -> int:
         raise typer.BadParameter(
             tr("{text!r} is not a number of tokens; write it as 8000, 8,000 or 8k", text=text[:40])
         ) from None
+
+
+Window = Annotated[
+    int | None,
+    typer.Option("--window", parser=read_tokens, metavar="TOKENS", help="32000 or 32k; default: the model's."),
+]

@@ -82,6 +82,16 @@ def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] =
     return table
 
 
+def print_tables(console: Console, tables: Iterable[Sequence[Sequence[str]]]) -> None:
+    """Print tables of a heading row and rows: names in the first column, figures in the others."""
+    for head, *rows in tables:
+        table = make_table(*head, numbers=head[1:])
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+
 def write_line(text: str) -> None:
     print_line(make_console(err=False), clean_line(text, 1_000))
 

@@ -14,7 +14,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.options import AsJson, read_tokens
-from refold.cli.output import OutputError, make_console, make_table, print_line, show_progress, write_json
+from refold.cli.output import OutputError, make_console, print_line, print_tables, show_progress, write_json
 from refold.cli.words import clean_line, tr, use_language
 from refold.errors import ConfigError
 
@@ -156,12 +156,7 @@ def _show(report: TrialReport) -> None:
     console = make_console(err=False)
     tables = [list_figures(report), list_families(report)]
     tables += [list_tests(report)] if len(report.arms) > 1 else []
-    for head, *rows in tables:
-        table = make_table(*head, numbers=head[1:])
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-        console.print()
+    print_tables(console, tables)
     failures = list_failures(report.runs)
     for line in failures[:FAILURES_SHOWN]:
         print_line(console, clean_line(line, 160))
