@@ -36,12 +36,10 @@ def find_author(role: str, part: Part, *, is_observed: bool = False) -> Author:
     return "system" if is_record((part,)) or is_notice_only((part.text,)) else "user"
 
 
-def read_said(message: Spoken, author: Author, *, is_observed: bool = False) -> str:
+def read_said(message: Spoken, author: Author) -> str:
     """Return what an author said in a message, in words: no calls, no thinking; empty if there is nothing."""
     said = (part for part in message.parts if part.kind == "text" and part.text.strip())
-    return "\n".join(
-        part.text for part in said if find_author(message.role, part, is_observed=is_observed) == author
-    ).strip()
+    return "\n".join(part.text for part in said if find_author(message.role, part) == author).strip()
 
 
 def find_common_author(authors: Iterable[Author]) -> Author:

@@ -63,20 +63,13 @@ def content_keys() -> frozenset[str]:
 class _PatchedFile:
     """The changes of one file, in order, as they are collected."""
 
-    def __init__(self, path: str, kind: ChangeKind, source: str = "") -> None:
-        self.path, self.kind, self.source = path, kind, source
+    def __init__(self, path: str, kind: ChangeKind) -> None:
+        self.path, self.kind, self.source = path, kind, ""
         self.removed: list[str] = []
         self.added: list[str] = []
 
     def finish(self) -> FileChange:
-        return FileChange(
-            text=self.path,
-            path=self.path,
-            kind=self.kind,
-            removed="\n".join(self.removed),
-            added="\n".join(self.added),
-            source=self.source,
-        )
+        return change(self.path, self.kind, "\n".join(self.removed), "\n".join(self.added), source=self.source)
 
 
 def change(path: str, kind: ChangeKind, removed: str = "", added: str = "", *, source: str = "") -> FileChange:

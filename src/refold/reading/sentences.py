@@ -77,19 +77,14 @@ class _LineRun(NamedTuple):
     stop: int
 
 
-def split_sentences(
-    text: str, start: int = 0, stop: int | None = None, *, with_blocks: bool = True
-) -> list[PlacedSentence]:
-    """Return the sentences of a text, or of ``text[start:stop]``, in order.
-
-    Without blocks, every line of a list and every piece of code or table is a sentence by itself, and nothing else.
-    """
+def split_sentences(text: str, start: int = 0, stop: int | None = None) -> list[PlacedSentence]:
+    """Return the sentences of a text, or of ``text[start:stop]``, in order."""
     pieces = list(_join_wrapped(text, _split_pieces(text, start, len(text) if stop is None else stop)))
     found: list[PlacedSentence] = []
     headings = _Headings()
     run_stop, run_lead = -1, ""
     for at, piece in enumerate(pieces):
-        before = found[-1] if with_blocks and found and not found[-1].block else None
+        before = found[-1] if found and not found[-1].block else None
         headings.pass_piece(piece, text)
         if piece.shape in ("code", "table"):
             block = text[piece.start : piece.stop]
