@@ -24,27 +24,10 @@ from refold.ledger.codec import dump_json
 from refold.manager.status import export_session
 from tests.faults.test_kill import SESSION, check
 from tests.faults.worker import open_store
-from tests.rigs.postgres import ON_POSTGRES, empty_database, own_server, server_url
+from tests.rigs.postgres import own_server
 from tests.rigs.transfers import FOLDING, make_session
 
 WORKERS = 8
-
-
-@pytest.fixture(params=["sqlite", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where the record is: a file, or a database of its own."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "ledger.db")
-        return
-    with empty_database(server_url()) as url:
-        yield url
-
-
-@pytest.fixture
-def own_url() -> Iterator[str]:
-    """A database of a server that may be stopped."""
-    with empty_database(own_server().url()) as url:
-        yield url
 
 
 class Growing:

@@ -19,12 +19,14 @@ from tests.faults.holding import CONFIG
 from tests.rigs.model import working
 
 SESSION = "held"
+Running = subprocess.Popen[bytes]
 
 
 @contextmanager
-def hanging(workspace: Path, root: Path, lease_s: float = LEASE_S) -> Iterator[subprocess.Popen[bytes]]:
+def hanging(workspace: Path, root: Path, lease_s: float = LEASE_S, *, place: str = "") -> Iterator[Running]:
     """Run a process that holds the lease while its summariser hangs."""
     command = [sys.executable, "-m", "tests.faults.holding", str(workspace), SESSION, str(lease_s)]
+    command += [place] if place else []
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         try:
@@ -40,10 +42,10 @@ def take(manager: ContextCompressionManager, wait_s: float) -> str:
 
 @pytest.mark.slow
 def test_a_process_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(
-    tmp_path: Path, project_root: Path
+    place: str, tmp_path: Path, project_root: Path
 ) -> None:
-    manager = ContextCompressionManager(CONFIG.replace(summariser="extract"), tmp_path)
-    with hanging(tmp_path, project_root, lease_s=2.0) as child:
+    manager = ContextCompressionManager(CONFIG.replace(summariser="extract"), tmp_path / "one", ledger=place)
+    with hanging(tmp_path / "other", project_root, lease_s=2.0, place=place) as child:
         assert not take(manager, 0.2), "it lives, so the session is its own"
         child.send_signal(signal.SIGKILL)
         child.wait(60)
@@ -52,6 +54,7 @@ def test_a_process_killed_while_its_summariser_hangs_stops_the_others_for_second
     # The lease and a little for the work itself; it was two minutes when a lease had to outlive the question.
     assert time.monotonic() - begun < 60
     assert prepared.total_tokens <= 3_500
+    assert manager.status(SESSION).compression_count == 1
     assert manager.verify() == []
     manager.close()
 

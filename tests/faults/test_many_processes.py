@@ -18,14 +18,9 @@ TIMEOUT_S = 100
 
 
 @pytest.mark.slow  # tests/manager/test_together.py shows it with two processes.
-def test_eight_processes_append_to_and_compress_four_sessions(tmp_path: Path, project_root: Path) -> None:
-    work_together(str(tmp_path / "ledger.db"), project_root)
-
-
-def work_together(file: str, project_root: Path) -> None:
-    """Let them work on one record, and check what they left."""
+def test_eight_processes_append_to_and_compress_four_sessions(place: str, project_root: Path) -> None:
     commands = [
-        [sys.executable, "-m", "tests.faults.worker", "share", file, str(number), str(ROUNDS)]
+        [sys.executable, "-m", "tests.faults.worker", "share", place, str(number), str(ROUNDS)]
         for number in range(WORKERS)
     ]
     workers = [
@@ -40,7 +35,7 @@ def work_together(file: str, project_root: Path) -> None:
             worker.wait()
     assert [errors for _, errors in ended if errors] == []
     done = [json.loads(told) for told, _ in ended]
-    ledger = open_store(file)
+    ledger = open_store(place)
     assert ledger.verify() == []
     for session in SESSIONS:
         path = ledger.read_path(session).ids

@@ -8,44 +8,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.flow import LEASE_S
-from tests.faults.holding import CONFIG
 from tests.faults.test_kill import SESSION, check, kill_often
-from tests.faults.test_many_processes import work_together
 from tests.faults.worker import open_store
 from tests.rigs.manager import SMALL, agent
-from tests.rigs.model import working
-from tests.rigs.postgres import empty_database, own_server, server_url
+from tests.rigs.postgres import own_server
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with empty_database(server_url()) as address:
-        yield address
-
-
-@pytest.fixture
-def own_url() -> Iterator[str]:
-    with empty_database(own_server().url()) as address:
-        yield address
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_over_a_hundred_kills(url: str, project_root: Path) -> None:
     assert kill_often(url, project_root, 100, seed=3) > 100
-
-
-@pytest.mark.slow
-def test_eight_processes_append_to_and_compress_four_sessions(url: str, project_root: Path) -> None:
-    work_together(url, project_root)
 
 
 @pytest.mark.slow
@@ -147,28 +125,3 @@ def test_a_replica_sees_at_once_what_another_did(url: str, tmp_path: Path) -> No
     assert open_store(url).verify() == []
     for manager in (one, other):
         manager.close()
-
-
-@pytest.mark.slow
-def test_a_replica_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(
-    url: str, tmp_path: Path, project_root: Path
-) -> None:
-    config = CONFIG.replace(summariser="extract")
-    manager = ContextCompressionManager(config, tmp_path / "one", ledger=url)
-    command = [sys.executable, "-m", "tests.faults.holding", str(tmp_path / "other"), "held", str(LEASE_S), url]
-    with subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        try:
-            assert other.stdout.readline() == b"asked\n"
-            now = time.time()
-            assert not manager.ledger.acquire_lease("held", "me", seconds=1, now=now), "it lives, so it is its own"
-        finally:
-            other.kill()
-        other.wait(60)
-        begun = time.monotonic()
-        prepared = manager.prepare_context_sync("held", working(30))
-    assert time.monotonic() - begun < LEASE_S + 60
-    assert prepared.total_tokens <= 3_500
-    assert manager.status("held").compression_count == 1
-    assert manager.verify() == []
-    manager.close()
