@@ -103,7 +103,7 @@ def split_whole(workspace: Path, history: list[dict[str, object]]) -> dict[str, 
     manager = ContextCompressionManager(CONFIG, workspace)
     manager.prepare_context_sync("split", history)
     keeper = manager._keeper
-    with keeper.held("split") as session:
+    with keeper.sessions.held("split") as session:
         prints = measure(
             lambda _: [
                 hashlib.blake2b(orjson.dumps(history[at : at + 64]), digest_size=16).digest()

@@ -389,11 +389,11 @@ class ContextCompressionManager:
         compression before the next request. ``is_extra``: a request that held more than the prepared context.
         """
         report = usage.ReportedUsage(reported, finish_reason, is_overflow, is_extra)
-        self.observe_reports(session_id, (report,))
+        self.observe_together({check_session(session_id): (report,)})
 
-    def observe_reports(self, session_id: str, reports: Sequence[usage.ReportedUsage]) -> None:
-        """Store several reports about a session."""
-        usage.observe_usage(self._keeper, check_session(session_id), reports)
+    def observe_together(self, reports: Mapping[str, Sequence[usage.ReportedUsage]]) -> None:
+        """Store reports about several sessions; the first that is malformed is an error once all others are stored."""
+        usage.observe_usage(self._keeper, reports)
 
     @property
     def recalling(self) -> Recall:

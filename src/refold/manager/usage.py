@@ -53,10 +53,10 @@ class ReportedUsage:
     is_extra: bool = False
 
 
-def observe_usage(keeper: Keeper, session_id: str, reports: Sequence[ReportedUsage]) -> None:
+def observe_usage(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> None:
     """Record usage reports and calibrate counting with them, reading no message; raise the first error last."""
     errors: list[Exception] = []
-    for report in reports:
+    for session_id, report in ((name, one) for name, listed in reports.items() for one in listed):
         try:
             _observe_one(keeper, session_id, report)
         except Exception as error:  # noqa: BLE001 - the other reports are recorded first

@@ -252,8 +252,7 @@ class Reporter:
 
         def record() -> None:
             try:
-                for session, reports in taken:
-                    manager.observe_reports(session.id, reports)
+                manager.observe_together({session.id: reports for session, reports in taken})
             finally:
                 self._store_events()
 

@@ -333,7 +333,7 @@ class Preparer:
         """
         session, manager, is_large = attempt.session, self.manager, len(attempt.body) > self._settings.worker_bytes_min
         if attempt.due:
-            await self.reporter.run(session, partial(manager.observe_reports, session.id, attempt.due))
+            await self.reporter.run(session, partial(manager.observe_together, {session.id: attempt.due}))
         request = attempt.request
         if request.known:
             request = await self._read(session.tenant, request.wire, attempt.body)
