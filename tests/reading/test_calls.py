@@ -344,7 +344,26 @@ def test_a_cancelled_reservation_says_so_and_what_was_paid_back() -> None:
     assert found.status == "ok"
     assert fields["status"] == "cancelled"
     assert fields["payment_history.amount"] == "-667"
-    assert found.text.startswith("status: cancelled, reservation_id: S61CZX")
+    assert found.text.startswith("status: cancelled, payment_history.amount: -667")
+
+
+def test_a_booking_names_its_price_and_number_before_what_the_call_said() -> None:
+    record = {
+        "reservation_id": "HATHAU",
+        "user_id": "mia_li_3668",
+        "origin": "JFK",
+        "destination": "SEA",
+        "flight_type": "one_way",
+        "cabin": "economy",
+        "payment_history": [{"payment_id": "credit_card_4421486", "amount": 305}],
+        "insurance": "no",
+    }
+    asked = {"user_id": "mia_li_3668", "origin": "JFK", "destination": "SEA", "flight_type": "one_way"}
+    same = outcome(json.dumps(record), act("book_reservation", **asked, cabin="economy", insurance="no"))
+    assert same.text.startswith("payment_history.amount: 305, reservation_id: HATHAU")
+    # What came otherwise than it was asked for is the news.
+    other = outcome(json.dumps(record), act("book_reservation", **asked, cabin="business", insurance="no"))
+    assert other.text.startswith("cabin: economy, payment_history.amount: 305, reservation_id: HATHAU")
 
 
 def test_what_a_harness_writes_into_a_result_is_a_note() -> None:

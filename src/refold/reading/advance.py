@@ -213,9 +213,9 @@ def _end_message(draft: StateDraft, statements: list[Statement], *, has_call: bo
     questions = [event for event in statements if event.kind == "question"]
     words = questions[-1] if questions else statements[-1]
     text = words.text
-    before = statements[statements.index(words) - 1] if words is not statements[0] else None
+    before = next((event for event in reversed(statements[: statements.index(words)]) if not event.in_block), None)
     if before is not None and before.part == words.part and len(text) <= POINTING_CHARS:
-        text = f"{before.text} {text}"  # "Shall I?" says nothing alone.
+        text = f"{before.text} {text}"  # "Shall I?" says nothing alone, nor does the last item of a list.
     draft.proposal = draft.quote(words, join_block(text, words.block))
     # A question that comes with an answer leaves nothing open; one alone asks for more.
     has_answer = not questions or any(event.kind in _BELIEFS or event.block for event in statements)

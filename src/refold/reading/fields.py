@@ -23,7 +23,7 @@ LEAVES_MAX = 2_000
 
 _SUCCESS = lazy_regex(r"(?:succe|ok\b|done\b|complete|confirm|approved|accepted|成功|已)", re.I)
 _FAILURE = lazy_regex(r"fail|error|denied|invalid|reject|not[ _]found|unauthori|forbidden|失败|错误|拒绝", re.I)
-_ASKED_RANK = 2
+_OTHERWISE_RANK, _REPEATED_RANK = 2, 5
 # Of such lists the last entry is the news.
 _HISTORY = lazy_regex(r"(?:\w{1,40}_)?(?:history|log|logs|events|transactions|payments|refunds|updates|changes)")
 _LIST_SHOWN = 6
@@ -119,23 +119,23 @@ def _list_entries(path: str, values: Sequence[object], depth: int) -> list[tuple
 def choose_fields(record: Mapping[str, object], action: Action | None) -> list[tuple[str, str]]:
     """Return the fields of a result that say what happened, most telling kind first, at most ``FIELDS_MAX``.
 
-    They are errors and statuses, what the call itself asked for, amounts, ids and prices; other short fields fill
-    what is left.
+    They are errors and statuses, what came otherwise than the call asked, amounts, ids, what repeats the call, prices;
+    other short fields fill what is left.
     """
     leaves, telling = dict(_walk(record)), _load_telling()
-    asked = frozenset(action.targets) if action is not None else frozenset()
-    words = action.text if action is not None else ""
-    ranked: list[tuple[int, int, str]] = []
+    asked, words = (action.targets, action.text) if action is not None else ((), "")
+    ranked: list[tuple[int, bool, int, str]] = []
     for at, (path, value) in enumerate(leaves.items()):
         key, depth = _last(path), path.count(".")
         parts = plain_name(key).split("_")
         rank = next((rank for rank, words in enumerate(telling) if not words.isdisjoint(parts)), len(telling) + 1)
         # "is_open", "has_paid": claims are statuses.
         rank = 1 if depth == 0 and parts[0] in ("is", "has") else rank
-        if rank > _ASKED_RANK and (value in asked or f"{key}={value}" in words or (depth == 0 and f"{key}=" in words)):
-            rank = _ASKED_RANK
-        ranked.append((rank + (2 if depth > 1 else 0), at, path))
-    return [(path, leaves[path]) for _, _, path in sorted(ranked)[:FIELDS_MAX]]
+        is_asked = value in asked or f"{key}={value}" in words
+        if is_asked or (depth == 0 and f"{key}=" in words):
+            rank = min(rank, _REPEATED_RANK if is_asked else _OTHERWISE_RANK)
+        ranked.append((rank + (2 if depth > 1 else 0), is_asked, at, path))
+    return [(path, leaves[path]) for *_, path in sorted(ranked)[:FIELDS_MAX]]
 
 
 def judge_record(record: Mapping[str, object]) -> Status:

@@ -128,7 +128,7 @@ def _write_check(check: CheckResult, zh: bool) -> RecordLine:
 
 
 def _write_act(act: FinalAct, zh: bool) -> RecordLine:
-    receipt = ", ".join(f"{name}: {value}" for name, value in act.receipt)
+    receipt = ", ".join(f"{name}: {value}" for name, value in act.receipt if f"{name}={value}" not in act.quote.text)
     proof = flatten(receipt or (act.result.text if act.result else "") or _WORDS["unknown"][zh], ": ")
     rule = find_tool(act.tool)
     # A command says what it does; the arguments of another tool say nothing without its name.
