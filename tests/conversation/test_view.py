@@ -135,3 +135,22 @@ def test_an_edit_that_makes_no_sense_cannot_be_made(talk: View) -> None:
         Edit("fold", "test", ())
     with pytest.raises(ValueError, match="need a part"):
         Edit("replace", "test", ("a",))
+
+
+def test_of_reminders_that_repeat_each_other_only_the_newest_is_protected() -> None:
+    left = "{} tokens left"
+    said = [("system", left.format(9)), ("user", "go"), ("assistant", "one"), ("system", left.format(800))]
+    said += [
+        ("user", "on"),
+        ("system", "another rule"),
+        ("assistant", "two"),
+        ("system", left.format(700)),
+        ("user", "x"),
+    ]
+    messages = [{"role": role, "content": text} for role, text in said]
+    lens = make_lens(messages)
+    view = apply(parse_messages(lens.format, messages), (), lens)
+    system = [at for at, (role, _) in enumerate(said) if role == "system"]
+    assert [at for at in system if at not in view.protected] == [3], "that before the conversation stays, too"
+    pinned = apply(view.messages, (), lens, pinned=frozenset((view.messages[3].id,)))
+    assert 3 in pinned.protected

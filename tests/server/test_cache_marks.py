@@ -98,3 +98,26 @@ def test_what_needs_no_compression_keeps_its_bytes_also_with_auto(start):
     body = json.dumps(make_body("anthropic", mark_last(make_dialog(1)))).encode()
     rig.post("anthropic", body)
     assert rig.provider.requests[-1].body == body
+
+
+def test_reminders_in_the_clients_system_messages_stand_once_and_old_ones_have_no_mark(start):
+    """Claude Code sends one after each step, with newer models, and marks the newest message."""
+    rig = start(config=SMALL, window=8_000)
+    messages = [{"role": "user", "content": "Check every module."}]
+    for number in range(36):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": f"make check-{number}"}}
+        output = "\n".join(f"module {number} line {line}: fine" for line in range(30))
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": output}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        said = f"<total_tokens>{900_000 - 500 * number} tokens left</total_tokens>"
+        said = f"{'abcdef'[number]} is a module that was generated." if number < 6 else said
+        newest = {"role": "system", "content": [text(said, MARK)]}
+        answer = rig.post("anthropic", make_body("anthropic", [*messages, newest]))
+        assert answer.status_code == 200, answer.text
+        sent = json.loads(rig.provider.requests[-1].body)["messages"]
+        assert len(find_marks(sent)) <= 1
+        messages.append({"role": "system", "content": said})
+    assert rig.manager.ledger.list_sessions()[0].compression_count > 1
+    steps = sum(message["role"] == "assistant" for message in sent)
+    assert steps <= json.dumps(sent).count("tokens left") <= steps + 1, "one for each step that stands whole"
+    assert json.dumps(sent).count("was generated") == 6, "what is said once stays"

@@ -33,7 +33,7 @@ LINES_MAX = {
     "config": 2_384,
     "conversation": 1_583,
     "designs": 254,
-    "formats": 2_286,
+    "formats": 2_284,
     "integrations": 1_864,
     "ladder": 863,
     "ledger": 4_700,

@@ -144,10 +144,7 @@ def as_reason(words: Reason | str) -> Reason:
 
 def join_reasons(reasons: Iterable[Reason]) -> Reason:
     """Return one reason that states each of these once, in order, as a balanced tree, since nesting is limited."""
-    found: list[Reason] = []
-    for reason in reasons:
-        if reason and reason not in found:
-            found.append(reason)
+    found = list(dict.fromkeys(filter(None, reasons)))
     if len(found) < 2:
         return found[0] if found else NO_REASON
     half = len(found) // 2
@@ -164,12 +161,8 @@ def change_words(reason: Reason, change: Callable[[str], str]) -> Reason:
     return Reason(reason.code, values)
 
 
-def read_reason(stored: object) -> Reason:
+def read_reason(stored: object, depth: int = 0) -> Reason:
     """Return a stored reason: the value of ``to_json``, or the plain sentence that an earlier version wrote."""
-    return _read(stored, 0)
-
-
-def _read(stored: object, depth: int) -> Reason:
     if isinstance(stored, str):
         return text_reason(stored)
     if not isinstance(stored, Mapping) or not isinstance(stored.get("code"), str) or depth > _DEPTH_MAX:
@@ -178,7 +171,7 @@ def _read(stored: object, depth: int) -> Reason:
     found: dict[str, ReasonValue] = {}
     for name, one in values.items() if isinstance(values, Mapping) else ():
         if isinstance(one, Mapping):
-            found[str(name)] = _read(one, depth + 1)
+            found[str(name)] = read_reason(one, depth + 1)
         elif one is None or isinstance(one, str | int | float):
             found[str(name)] = one
     return Reason(stored["code"], found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
 
-from refold.conversation.message import Message, Part, Spoken, is_user_turn, read_words
+from refold.conversation.message import Message, Spoken, is_user_turn, read_words
 from refold.conversation.speaker import judge_speaker
 
 
@@ -86,9 +86,8 @@ def newest_step(items: Sequence[Spoken]) -> Unit | None:
     start = end - 1
     while start and _continues(items, start):
         start -= 1
-    for unit in find_units(items[start:end]):
-        last = Unit(start + unit.start, start + unit.stop)
-    return last
+    last = find_units(items[start:end])[-1]
+    return Unit(start + last.start, start + last.stop)
 
 
 def _brings_results(item: Spoken) -> bool:
@@ -102,7 +101,7 @@ def _is_assistant_side(item: Spoken) -> bool:
 def _continues(items: Sequence[Spoken], at: int) -> bool:
     """True if the item may belong to a unit that began before it: results, or one step in several items."""
     item, before = items[at], items[at - 1]
-    if item.role == "tool" or (item.role != "assistant" and any(part.kind == "result" for part in item.parts)):
+    if item.role != "assistant" and _brings_results(item):
         return _is_assistant_side(before)
     return item.role == "assistant" and before.role == "assistant"
 
@@ -154,16 +153,12 @@ def _joins_step(items: Sequence[Spoken], at: int, calls: set[str], *, is_first: 
     item = items[at]
     if item.role != "assistant" or is_first or not calls:
         return item.role == "assistant" and is_first
-    if all(part.kind in ("call", "thinking", "opaque") for part in item.parts) or _has_calls(item):
-        return bool(item.parts)
+    kinds = {part.kind for part in item.parts}
+    if "call" in kinds or kinds <= {"thinking", "opaque"}:
+        return bool(kinds)
     # Words between a call and its result, where a step is several items.
     return at + 1 < len(items) and bool(_unpaired_ids(items[at + 1], calls)[1] & calls)
 
 
-def _has_calls(item: Spoken) -> bool:
-    return any(part.kind == "call" for part in item.parts)
-
-
 def _is_thinking_only(item: Spoken) -> bool:
-    parts: tuple[Part, ...] = item.parts
-    return item.role == "assistant" and bool(parts) and all(part.kind == "thinking" for part in parts)
+    return item.role == "assistant" and {part.kind for part in item.parts} == {"thinking"}

@@ -11,13 +11,14 @@ edits on one part the higher level wins. An untouched message is an item whose `
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from refold.conversation.message import Format, Message, Part, Role, is_observation, is_user_turn
+from refold.conversation.message import Format, Message, Part, Role, is_observation, is_user_turn, read_words
 from refold.conversation.reason import NO_REASON, Reason, text_reason
 from refold.conversation.turn import Unit, find_units, newest_step
 
@@ -273,12 +274,11 @@ class View:
     @cached_property
     def newest_user(self) -> int | None:
         """The index of the newest message that a person wrote: no fold, no notice, no tool result sent as user text."""
-        spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
-        return next((at for at in spoken if self._is_said(at)), None)
-
-    def _is_said(self, at: int) -> bool:
-        item = self.items[at]
-        return is_user_turn(item.role, item.parts) and not self.is_observed(at)
+        for at in range(len(self.items) - 1, -1, -1):
+            item = self.items[at]
+            if not item.is_fold and is_user_turn(item.role, item.parts) and not self.is_observed(at):
+                return at
+        return None
 
     def is_observed(self, at: int) -> bool:
         """Return whether an item is a tool result that a framework sends as user text."""
@@ -297,6 +297,7 @@ class View:
         """Indexes that no stage but clamp may edit.
 
         These are system, pinned, sealed and held messages, the task, the newest user message and the newest step.
+        Of system messages that repeat each other, the newest.
         """
         kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
         if self.newest_user is not None:
@@ -310,8 +311,20 @@ class View:
         if item.is_fold:
             return False
         at = item.message.id
-        is_marked = at in self.pinned or at in self.held or at == self.task
-        return is_marked or item.role == "system" or item.message.is_sealed
+        is_marked = at in self.pinned or at in self.held or at == self.task or item.message.is_sealed
+        return is_marked or (item.role == "system" and at not in self.repeated)
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Ids of system messages in the conversation that a later one repeats, whatever its numbers: reminders."""
+        start = next((at for at, item in enumerate(self.items) if item.is_fold or item.role != "system"), 0)
+        said = [
+            (item.message.id, re.sub(r"\d+", "0", read_words(item.parts)))
+            for item in self.items[start:]
+            if item.role == "system" and all(part.kind == "text" for part in item.parts)
+        ]
+        newest = {words: message_id for message_id, words in said}
+        return frozenset(message_id for message_id, words in said if newest[words] != message_id)
 
     @cached_property
     def task_at(self) -> int | None:
@@ -387,11 +400,9 @@ def extend(view: View, messages: Iterable[Message]) -> View:
 def choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Keep one edit for each part: the one of the highest level, then of the highest id, in any order of arrival."""
     best: dict[int, Edit] = {}
-    for edit in edits:
+    for edit in sorted(edits, key=lambda edit: (edit.level, edit.id)):
         assert edit.part is not None
-        other = best.get(edit.part)
-        if other is None or (edit.level, edit.id) > (other.level, other.id):
-            best[edit.part] = edit
+        best[edit.part] = edit
     return tuple(best[part] for part in sorted(best))
 
 

@@ -16,6 +16,7 @@ from refold.formats.block import (
     WireFormat,
     change_block,
     change_list,
+    drop_marks,
     find_pair_faults,
     make_arguments,
     read_content,
@@ -88,7 +89,8 @@ def place_messages(wire: str, messages: Sequence[Any]) -> list[Any]:
         is_before_reply = at + 1 == len(messages) or roles[at + 1] == "assistant"
         is_after_user = bool(placed) and _is_users(placed[-1])
         if roles[at] == "system" and not (is_before_reply and is_after_user):
-            words, changes = _split_system(message)
+            # It was the newest message once, and had a mark of the cache then; a provider takes only few.
+            words, changes = _split_system(drop_marks(message))
             waiting += changes
             opening, closing = _write_text("<system-reminder>"), _write_text("</system-reminder>")
             placed += [{"role": "user", "content": [opening, *words, closing]}] if words else []
@@ -104,7 +106,7 @@ def place_messages(wire: str, messages: Sequence[Any]) -> list[Any]:
     return placed
 
 
-def _split_system(message: Raw) -> tuple[list[Any], list[Any]]:
+def _split_system(message: Any) -> tuple[list[Any], list[Any]]:
     """Return the words of a system message, and its blocks that add or remove tools."""
     content = message.get("content") or []
     blocks = [_write_text(content)] if isinstance(content, str) else content

@@ -79,12 +79,8 @@ class WireFormat(ABC):
 def read_object(value: object, where: str) -> Raw:
     """Return a value that must be a JSON object."""
     if not isinstance(value, dict):
-        hint = (
-            "; convert it first, for example with .model_dump(exclude_none=True)"
-            if hasattr(value, "model_dump")
-            else ""
-        )
-        fail(where, value, "an object", hint)
+        hint = "; convert it first, for example with .model_dump(exclude_none=True)"
+        fail(where, value, "an object", hint if hasattr(value, "model_dump") else "")
     return value
 
 
