@@ -207,6 +207,23 @@ def test_a_program_that_asks_nothing_is_noticed(folder: Path) -> None:
     )
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX terminals")
+def test_a_program_with_the_whole_screen_that_asks_nothing_is_named_in_the_windows_title(folder: Path) -> None:
+    import pty
+
+    code = "import refold.cli.wrap as wrap; wrap.SILENCE_S = 1.0; from refold.cli.main import main; main()"
+    screen = "import sys, time, tty; tty.setraw(2); time.sleep(4)"
+    command = [sys.executable, "-c", code, "wrap", "-w", "work", "--", sys.executable, "-c", screen]
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(command, cwd=folder, stderr=theirs, stdin=theirs, timeout=60, check=False)
+        shown = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert re.search(r"\x1b\]2;refold: no request of python\S* has arrived in 1 s[^\n]*\x07", shown)
+
+
 def test_a_gateway_that_cannot_start_says_so_before_the_program_runs(folder: Path) -> None:
     (folder / "work" / "refold.yaml").write_text("gateway:\n  requests_max: many\n")
     done = run_wrapped(folder, None, "--", sys.executable, "-c", "print('ran')")

@@ -199,20 +199,21 @@ def _run_wrapped(request: WrapRequest) -> tuple[int, str]:
 
 @contextmanager
 def _notice_silence(url: str, key: str, program: str) -> Iterator[None]:
-    """Say so after a while if no request has arrived, unless the program has taken the whole screen."""
+    """Say so after a while if no request has arrived: as the window's title if the program has the whole screen."""
 
     def look() -> None:
         from refold.server.beacon import ask_gateway
 
         status, counts = ask_gateway(url, key)
-        if status == 200 and not counts.get("requests") and not _has_screen():
-            note(
+        if status == 200 and not counts.get("requests"):
+            said = tr(
                 "refold: no request of {program} has arrived in {seconds:.0f} s; if it has asked a model by now, it "
                 "does not use refold's address: set its base URL to {url} (Anthropic) or {url}/v1 (OpenAI)",
                 program=Path(program).name,
                 seconds=SILENCE_S,
                 url=url,
             )
+            typer.echo(f"\033]2;{said}\a" if _has_screen() else f"{said}\n", nl=False, err=True)
 
     timer = threading.Timer(SILENCE_S, look)
     timer.daemon = True
@@ -287,9 +288,8 @@ def _find_obstacle(running: RunningGateway, request: WrapRequest) -> str:
         return tr("its preset is {preset}", preset=described.get("preset"))
     for name, wanted in request.upstreams.items():
         # The program's own settings may lead to this very gateway.
-        if not f"{wanted}/".startswith(f"{own}/") and show_url(wanted).rstrip("/") != str(described.get(name)).rstrip(
-            "/"
-        ):
+        known = str(described.get(name)).rstrip("/")
+        if not f"{wanted}/".startswith(f"{own}/") and show_url(wanted).rstrip("/") != known:
             return tr("it sends requests to {url}", url=described.get(name))
     return ""
 
