@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from refold.conversation.message import RECORD_OPENS, Format, Message, Role, find_marks
 from refold.conversation.view import Edit, FoldRecord
 from refold.formats import parse_messages
-from refold.stages.record.frame import CLOSING, INDEX_TITLES
+from refold.stages.record.frame import CLOSING, INDEX_TITLES, TOLD
 from refold.stages.stage import BARE, FOLD
 
 # The presets' openings. A record ends with its handle, or with the frame that names it at the beginning.
@@ -83,7 +83,7 @@ def _list_quoted(text: str, openings: tuple[str, ...]) -> list[tuple[str, Role]]
     is_value = False
     for line in strip_record(text, openings).splitlines():
         mark = _QUOTED.match(line)
-        words = f"```\n{line}\n```" if is_value else line[mark.end() :] if mark else line
+        words = f"```\n{line}\n```" if is_value else line[mark.end() :] if mark else TOLD + line
         if line.startswith("#"):
             is_value = line.strip("# ") in INDEX_TITLES.values()
         elif words.strip() and not _LEFT_OUT.match(line):

@@ -166,13 +166,8 @@ def _check_numbers(text: str, scope: Scope) -> Reason:
     counted = {str(len(step.action.targets)) for step in scope.steps} | {str(len(set(_CODE.findall(text))))}
     # "Broke 9 tests" has the number of a run, not its words.
     sense = {-1: ("failed", "error"), 1: ("passed",), 0: ()}[_read_sign(text)]
-    counted |= {
-        value
-        for step in _narrow(text, scope.recent)
-        if step.outcome
-        for name, value in step.outcome.fields
-        if name.startswith(sense)
-    }
+    fields = (field for step in _narrow(text, scope.recent) if step.outcome for field in step.outcome.fields)
+    counted |= {value for name, value in fields if name.startswith(sense)}
     for found in _SMALL.finditer(text):
         number, at = found[0].strip("$"), found.start()
         named = _read_fields(text, at, scope) if scope.is_cited else set()
@@ -459,9 +454,8 @@ def _check_wish(text: str, scope: Scope) -> Reason:
         # No message of a person is cited: then one sentence of theirs must say it.
         person = tuple(one for one in scope.ground.scope().person if share(words, (one,)) >= STATED_SHARE)
     # A choice has the words of the one who proposed it.
-    chosen = (
-        scope.said if _rule("chooses").search(text) and scope.has_person else scope.assistant if scope.approves else ()
-    )
+    is_chosen = scope.has_person and _rule("chooses").search(text)
+    chosen = scope.said if is_chosen else scope.assistant if scope.approves else ()
     said = (*person, *(() if _rule("proposes").search(text) else chosen))
     asked = (*said, *scope.ground.texts_of("user"))
     alien = (

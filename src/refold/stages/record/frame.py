@@ -25,6 +25,8 @@ HANDLE_DIGITS = 6
 _MARK = lazy_regex(r"⟨([^⟨⟩]{0,60})⟩")
 # A cut that removes less would hardly save what its mark costs.
 CUT_CHARS_MIN = 40
+# Opens a line of an earlier record that nobody said: whoever writes it again must not quote it.
+TOLD = "\u2060"
 INDEX_TITLES: dict[Language, str] = {"en": "Exact values", "zh": "精确值"}
 _FULL = {
     "en": (

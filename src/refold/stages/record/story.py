@@ -20,7 +20,7 @@ from refold.reading.events import Action, CallOutcome, ReadEvent, Statement, Utt
 from refold.reading.rules import Side, find_kinds, load_weights
 from refold.reading.same import matter_words
 from refold.reading.words import weigh
-from refold.stages.record.frame import Topic, cut_text, neutralise, shorten_handle
+from refold.stages.record.frame import TOLD, Topic, cut_text, neutralise, shorten_handle
 from refold.stages.record.lines import RecordLine
 from refold.stages.record.sought import find_sought
 
@@ -156,10 +156,10 @@ def _find_proposal(events: Sequence[Statement | Utterance]) -> Statement | None:
 
 
 def _quote(one: ReadMessage, event: Statement | Utterance, worth: float, topic: Topic | None) -> RecordLine:
-    who = "U" if isinstance(event, Utterance) else "A"
+    who = "U" if isinstance(event, Utterance) else "" if one.message.parts[0].text.startswith(TOLD) else "A"
     chars = SENTENCE_CHARS if event.text.isascii() or not _HAN.search(event.text) else SENTENCE_CHARS * 2 // 3
     handle = message_handle(one.message)
-    text = cut_text(flatten(event.text), chars, handle)
+    text = cut_text(flatten(event.text.lstrip(TOLD)), chars, handle)
     if event.block:
         text = f"{text}{quote_block(event.block, handle)}"
     topic = topic or ("wanted" if who == "U" else "happened")
