@@ -34,7 +34,7 @@ from bench_gateway import BARE, UPSTREAM, find_port, pick, read_cpu_s, read_memo
 
 from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres import PostgresLedger
-from refold.manager.store import LEASE_S
+from refold.manager.flow import LEASE_S
 from refold.testing.postgres import PostgresServer, find_binaries
 
 WINDOW = 3_000
