@@ -52,6 +52,20 @@ def test_a_message_that_refers_to_nothing_gets_nothing_and_a_reason(workspace: W
     assert injection.reason
 
 
+def test_a_name_that_stands_everywhere_is_no_reason_to_add_something(workspace: Workspace) -> None:
+    rooms = [f"Mira asked for a quiet room in hotel number {number}." for number in range(12)]
+    ids = workspace.say("s", *rooms, "Mira keeps her passport in the blue drawer.")
+    assert not workspace.recall.inject("s", "Which hotel room did Mira ask for?", ids).acts
+    assert "blue drawer" in workspace.recall.inject("s", "Where does Mira keep her passport?", ids).text
+
+
+def test_a_chinese_question_gets_only_what_holds_what_it_asks_for(workspace: Workspace) -> None:
+    ids = workspace.say(
+        "zh", "听说过芳草地画廊吗？", "芳草地画廊可以减压。", *[f"今天第{at}次聊天气。" for at in range(20)]
+    )
+    assert not workspace.recall.inject("zh", "芳草地画廊的电话是多少？", ids).acts
+
+
 def test_what_is_in_view_already_is_not_added(workspace: Workspace) -> None:
     injection = ask(workspace, "What did we say earlier about the retry limit of the uploader?", in_view="\n".join(OLD))
     assert not injection.acts
