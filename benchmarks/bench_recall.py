@@ -305,7 +305,7 @@ def measure_scale(total: int, sessions: int) -> None:
             found = store.recall.recall(name, query, LIMIT)
             took.append(time.perf_counter() - begun)
             worked.append(time.process_time() - busy)
-            assert any(f"ticket-{ticket}" in one.text for one in found), query
+            assert any(f"ticket-{ticket}" in one.unit for one in found), query
         names = ("bench.db", "bench.recall")
         files = [sum(path.stat().st_size for path in Path(folder).glob(f"{name}*")) for name in names]
     took.sort()
