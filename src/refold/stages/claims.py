@@ -33,7 +33,7 @@ _NOUN_DENIED = lazy_regex(r"\b(?:no|without(?: an?| any)?) (error|warning|failur
 # Code and paths: a word in them says nothing of what happened.
 _RUNS = ("test", "build", "run")
 _REST = lazy_regex(r"\b(?:by|because|since|before|after|instead|so that|which|to (?:avoid|handle|prevent|make))\b.*")
-_SPAN = lazy_regex(r"`[^`\n]*`|(?<![\w<])[\w.-]*/[\w./-]+|[\w-]+\.[a-z]{1,4}\b")
+_SPAN = lazy_regex(r"`[^`\n]*`|(?<![\w.<-])[\w.-]*+/[\w./-]+|(?<![\w-])[\w-]++\.[a-z]{1,4}\b")
 _NO_VALUE = r"[\"'\s:=]{1,6}(?:no|none|false|null|0)\b"
 _SMALL = lazy_regex(r"(?<![A-Za-z0-9_.,:/$#-])\$?(\d{1,2}(?:\.\d{1,2})?)(?![A-Za-z0-9_:/%-]|[.,]\d)")
 _CALLED = lazy_regex(r"(?<=[a-z0-9,)] )[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*|[\u3400-\u9fff]{1,2}·[\u3400-\u9fff]{1,2}")
