@@ -33,6 +33,7 @@ def post(
             return error.code, json.load(error)
 
 
+MARKED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 REFUSED: list[tuple[str, str, object, str]] = [
     (
@@ -68,6 +69,12 @@ REFUSED: list[tuple[str, str, object, str]] = [
         MESSAGES,
         {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t9"}]}]},
         "t9",
+    ),
+    (
+        "five cache marks",
+        MESSAGES,
+        {"max_tokens": 9, "system": [MARKED], "tools": [MARKED], "messages": [{"role": "user", "content": [MARKED] * 3}]},
+        "Found 5",
     ),
 ]
 

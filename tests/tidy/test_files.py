@@ -124,6 +124,7 @@ NEW_LINES: tuple[tuple[str, str, int], ...] = (
     ("budget", "what notes cost", 1),
     ("config", "room for notes", 11),
     ("testing", "a provider with a prefix cache", 39),
+    ("testing", "a provider that refuses too many cache marks", 9),
     ("manager", "a session is found by content; sub-agents are children", 302),
     ("integrations", "models for deepagents and for runs of OpenAI Agents; no name needed", 115),
     ("server", "several processes: refold serve --workers", 200),

@@ -186,6 +186,7 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "openai-responses": ("system", "developer", "user", "assistant"),
     "anthropic": ("user", "assistant"),
 }
+_MARKS_MAX = 4  # How many places Anthropic lets a request mark for its cache.
 _OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _KINDS = {
     400: ("invalid_request_error", "invalid_request_error"),
@@ -281,7 +282,15 @@ def _check_conversation(wire: str, body: Raw) -> Refusal | None:
         wrong = find_violations(wire, _messages_of(wire, body))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         return Refusal(400, f"messages: malformed ({type(error).__name__}: {error})", "invalid_type")
+    marks = _count_marks(body.get("system"), body.get("tools"), *(m.get("content") for m in _messages_of(wire, body)))
+    if wire == "anthropic" and marks > _MARKS_MAX:
+        wrong.append(f"A maximum of {_MARKS_MAX} blocks with cache_control may be provided. Found {marks}.")
     return Refusal(400, "; ".join(wrong), param="messages") if wrong else None
+
+
+def _count_marks(*lists: Any) -> int:
+    blocks = (block for blocks in lists if isinstance(blocks, list) for block in blocks)
+    return sum(isinstance(block, dict) and bool(block.get("cache_control")) for block in blocks)
 
 
 def _check_window(wire: str, body: Raw, window: int) -> Refusal | None:
