@@ -123,4 +123,5 @@ def test_system_messages_among_those_of_claude_code_are_where_the_provider_accep
     assert not any(reason.startswith("kept") for reason in reasons), "the request that compresses says why"
     sent = rig.provider.requests[-1].body.decode()
     assert "Agents: none." in sent
-    assert "Reminder 3:" in sent
+    assert "Reminder 27:" in sent
+    assert "Reminder 3:" not in sent, "of reminders that differ in numbers only the newest stays"

@@ -73,7 +73,12 @@ REFUSED: list[tuple[str, str, object, str]] = [
     (
         "five cache marks",
         MESSAGES,
-        {"max_tokens": 9, "system": [MARKED], "tools": [MARKED], "messages": [{"role": "user", "content": [MARKED] * 3}]},
+        {
+            "max_tokens": 9,
+            "system": [MARKED],
+            "tools": [MARKED],
+            "messages": [{"role": "user", "content": [MARKED] * 3}],
+        },
         "Found 5",
     ),
 ]
