@@ -218,7 +218,7 @@ def read_entry(section: str) -> tuple[str, int, str, str] | None:
     """Return a section's time, count of messages, summary and facts; None if its frame is not ours."""
     for words in _WORDS.values():
         _, time, archived, summary, facts = map(re.escape, words)
-        head = rf"## [^\n]+\n\n\*\*{time}\*\*: (\S+)\n\*\*{archived}\*\*: (\d{{1,9}})\n\n"
+        head = rf"\A## [^\n]+\n\n\*\*{time}\*\*: (\S+)\n\*\*{archived}\*\*: (\d{{1,9}})\n\n"
         body = rf"### {summary}\n(.*?)(?:\n### {facts}\s*(.*))?"
         if found := re.fullmatch(head + body, section.strip(), re.S):
             return found[1], int(found[2]), found[3].strip(), (found[4] or "").strip()

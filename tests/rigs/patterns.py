@@ -104,10 +104,10 @@ MADE = {
     ),
     "refold.stages.record.steer.read_focus": tuple(pattern for pattern, _ in steer._SORTS),
     "refold.stages.claims._check_deed": (r"\baa\w*" + claims._NO_VALUE,),
-    "refold.stages.claims._check_numbers": (r"([两二三四五六七八九十\d])次", r"([两二三四五六七八九十\d])个"),
-    "refold.stages.claims._holds": (r"(?<![A-Za-z0-9_.])1\.1(?![A-Za-z0-9_]|\.\d)", "两"),
+    "refold.stages.claims._holds": (r"(?<![A-Za-z0-9_.])1\.1(?:\.0)?(?![A-Za-z0-9_]|\.\d)",),
     "refold.stages.claims._list_deeds": tuple(deed["pattern"] for deed in _CLAIMS["deed"]),
     "refold.stages.claims._rule": tuple(rule["pattern"] for name, rule in _CLAIMS.items() if name != "deed"),
+    "refold.stages.ground.has_like": (r"(?<![\w.-])AB\-\d\d\d(?![\w-])",),
     "refold.stages.ground._look_up": (r"(?<![\d.])113\.56\d{4}", r"(?<![\d.])1\.1\d{4}"),
     "refold.stages.score.find_keyword": (
         r"(?<![A-Za-z0-9_])todo(?![A-Za-z0-9_])",
