@@ -107,6 +107,9 @@ def test_the_page_of_the_newest_day_is_rendered(browser: Browser, url: str, work
     page.wait_for_selector(".entry h3")
     assert "archived" not in page.inner_text(".entry >> nth=0"), "the words of the file are not those of the page"
     assert page.locator(".day-link[aria-current=page]").count() == 1
+    said = page.locator(".entry > p").first
+    assert "this was the record then" in said.inner_text(), "the record of all that was folded, not of these alone"
+    assert said.evaluate("one => getComputedStyle(one).textAlign") != "right", "a sentence begins where the others do"
     page.locator(".entry h3 a").first.click()
     page.wait_for_selector(".timeline")
 

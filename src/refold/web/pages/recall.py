@@ -246,7 +246,7 @@ def _draw_entry(entry: str, sessions: dict[str, tuple[str, str]]) -> None:
             link(clean(title)[:120], session_link(name))
         else:
             text("span", say("memory.gone"))
-    text("p", say("memory.folded", time=time[11:16], count=count), "faint num")
+    text("p", say("memory.folded", time=time[11:16], count=count), "faint")
     show_markdown(summary)
     if facts:
         heading(say("memory.facts"), 4)
