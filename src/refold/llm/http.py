@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -31,20 +30,26 @@ def request_json(
 ) -> tuple[int, Any]:
     """Return the status of an answer and its JSON, None for an error in another form; a body makes it a POST.
 
-    Follows no redirection. Raises OSError if there is no answer, ValueError if the address or the answer cannot be
-    read. ``is_local``: the address is on this machine, so no proxy is asked, whose answer would prove nothing.
+    Follows no redirection. Raises OSError if there is no whole answer, ValueError if the address cannot be read, of
+    which JSONDecodeError says that the answer cannot. ``is_local``: the address is on this machine, so no proxy is
+    asked, whose answer would prove nothing.
     """
     data = None if body is None else json.dumps(body).encode("utf-8", "surrogatepass")
     sent = {"user-agent": "refold", **({} if data is None else {"content-type": "application/json"}), **(headers or {})}
     opener = build_opener(_NoRedirect(), *([ProxyHandler({})] if is_local else []))
+    request = Request(url, data, sent)
     try:
-        with opener.open(Request(url, data, sent), timeout=timeout_s) as answer:
-            return int(answer.status), json.loads(answer.read(bytes_max))
-    except HTTPError as error:
-        with error, suppress(ValueError):
-            return error.code, json.loads(error.read(bytes_max))
-        return error.code, None
+        try:
+            answer = opener.open(request, timeout=timeout_s)
+        except HTTPError as error:
+            answer = error  # It has a status and a body like any other.
+        with answer:
+            status, text = int(answer.status), answer.read(bytes_max)
     except HTTPException as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
-    except RecursionError as error:
-        raise ValueError("the answer is nested too deeply") from error
+    try:
+        return status, json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if status >= 300:
+            return status, None
+        raise json.JSONDecodeError("the answer is not JSON", "", 0) from error
