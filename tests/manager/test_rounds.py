@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -180,4 +181,38 @@ def test_a_message_that_another_program_erased_stops_no_compression(tmp_path: Pa
     manager.ledger.forget("s1", manager.ledger.read_path("s1").ids[1:2], 5.0)
     manager.append("s1", chat(8, "more of it, {}"))
     assert manager.prepare_context_sync("s1").summary
+    assert manager.verify() == []
+
+
+class GrowsBeforeTheLease(SqliteLedger):
+    """A ledger to which another process adds a message just before the fold in the background has its lease."""
+
+    workspace: Path
+
+    def acquire_lease(self, session_id: str, *given: Any, **told: Any) -> bool:
+        if threading.current_thread() is not threading.main_thread() and not self.find_grown(session_id):
+            own = SqliteLedger(self.workspace / "ledger.db")
+            others = ContextCompressionManager(COUNTED, self.workspace, ledger=own)
+            others.append(session_id, [{"role": "user", "content": "And one thing more: keep the log."}])
+            others.close()
+        return super().acquire_lease(session_id, *given, **told)
+
+    def find_grown(self, session_id: str) -> bool:
+        return b"one thing more" in self.read_messages(session_id)[-1].raw
+
+
+def test_a_session_that_grows_while_a_fold_in_the_background_begins_is_folded(tmp_path: Path) -> None:
+    config = CompressionConfig(
+        window=20_000, reserve=500, trigger_ratio=0.3, target_ratio=0.1, fold={"summariser": "llm"}
+    )
+    ledger = GrowsBeforeTheLease(tmp_path / "ledger.db")
+    ledger.workspace = tmp_path
+    manager = ContextCompressionManager(
+        config, tmp_path, ledger=ledger, llm=Model("The build of release 4.17.2 was looked at.")
+    )
+    for more in range(2):  # What nobody has seen yet is not folded.
+        manager.prepare_context_sync("s1", agent(40 + more))
+    manager._background.join()
+    assert ledger.find_grown("s1"), "nobody added a message"
+    assert [batch.reason for batch in ledger.read_batches("s1")], "the fold was given up"
     assert manager.verify() == []

@@ -167,11 +167,7 @@ class PageQueue(SessionQueue[list[tuple[str, str]]]):
 
 def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Remember) -> Flow[BatchResult]:
     """Make a fold over a snapshot without holding the session, and swap it in if what it covers is unchanged."""
-    row = keeper.ledger.read_session(session_id)
-    if row is None or not row.messages:
-        return BatchResult("stale")
-    # Separate from the one that requests use: threads do not share a lens.
-    session = keeper.open(OpenSession(session_id), row)
+    session = OpenSession(session_id)  # Separate from the one that requests use: threads do not share a lens.
     made = yield from run_leased(keeper, session, wish)
     yield from finish(keeper, session, made, remember)
     return made

@@ -47,14 +47,16 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: 
 
 
 def run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[BatchResult]:
-    """Run the ladder once this process has the lease, if the session is as it was loaded."""
+    """Run the ladder once this process has the lease, if the session is as it was loaded; a snapshot is loaded now."""
     wait_s = WAIT_S if wish.must else 0.0 if wish.is_background else SOFT_WAIT_S
     owner = yield from keeper.leases.take(session.id, wait_s, must=wish.must)
     if not owner:
         return BatchResult("held", reason=because.LEASED())
     try:
         row = keeper.ledger.read_session(session.id)
-        if row is None or not session.is_as_stored(row):
+        if wish.is_background and row is not None and row.messages:
+            keeper.open(session, row)
+        if row is None or not session.is_loaded or not session.is_as_stored(row):
             return BatchResult("stale")
         session.row = row
         return (yield from run_ladder(keeper, session, wish, owner))
