@@ -10,13 +10,14 @@ import json
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Report a redirection as it is: a key must not reach another address."""
+class _AnyAnswer(HTTPErrorProcessor):
+    def http_response(self, request: Request, response: Any) -> Any:  # noqa: ARG002
+        return response  # Errors, and redirections, too: a key must not reach another address.
+
+    https_response = http_response
 
 
 def request_json(
@@ -30,20 +31,14 @@ def request_json(
 ) -> tuple[int, Any]:
     """Return the status of an answer and its JSON, None for an error in another form; a body makes it a POST.
 
-    Follows no redirection. Raises OSError if there is no whole answer, ValueError if the address cannot be read, of
-    which JSONDecodeError says that the answer cannot. ``is_local``: the address is on this machine, so no proxy is
-    asked, whose answer would prove nothing.
+    Follows no redirection. Raises OSError without a whole answer, ValueError for an address that cannot be read, and
+    JSONDecodeError for such an answer. ``is_local``: no proxy is asked, whose answer would prove nothing.
     """
     data = None if body is None else json.dumps(body).encode("utf-8", "surrogatepass")
     sent = {"user-agent": "refold", **({} if data is None else {"content-type": "application/json"}), **(headers or {})}
-    opener = build_opener(_NoRedirect(), *([ProxyHandler({})] if is_local else []))
-    request = Request(url, data, sent)
+    opener = build_opener(_AnyAnswer(), *([ProxyHandler({})] if is_local else []))
     try:
-        try:
-            answer = opener.open(request, timeout=timeout_s)
-        except HTTPError as error:
-            answer = error  # It has a status and a body like any other.
-        with answer:
+        with opener.open(Request(url, data, sent), timeout=timeout_s) as answer:
             status, text = int(answer.status), answer.read(bytes_max)
     except HTTPException as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
