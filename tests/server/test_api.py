@@ -251,6 +251,15 @@ def test_the_sidecar_compresses_once_without_storing_anything(rig):
     assert rig.manager.ledger.list_sessions() == []
 
 
+def test_the_sidecar_takes_a_budget_as_people_write_it_and_says_what_it_ignored(rig):
+    body = {"model": "gpt-4o", "messages": make_dialog(20)}
+    assert post(rig, "/v1/compress", {**body, "config": {"budget": "6k"}})["tokens_after"] <= 6_000
+    assert post(rig, "/v1/compress", {**body, "budget": "6k", "budgett": 1})["ignored"] == ["budget", "budgett"]
+    wrong = rig.http.post("/v1/compress", json={**body, "config": {"budget": "many"}})
+    assert wrong.status_code == 422
+    assert "'many'" in wrong.json()["error"]["message"]
+
+
 def test_the_sidecar_keeps_folds_in_a_session_and_takes_usage(start):
     rig = start(config=SMALL)
     first = post(rig, "/v1/compress", {"model": "gpt-4o", "messages": make_dialog(30, words=200), "session_id": "s"})

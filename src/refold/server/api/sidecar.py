@@ -1,7 +1,7 @@
 """Routes for other gateways and chats: compress a request, report its usage, summarise messages.
 
 ``POST /v1/compress`` returns the messages of a request so that they fit. With a ``session_id`` folds are kept from call
-to call; without one, or if the ledger fails, nothing is stored. Unknown settings in ``config`` are reported as ignored.
+to call; without one, or if the ledger fails, nothing is stored. Unknown fields are reported as ignored.
 
 ``POST /api/chat/compress`` summarises messages with a model of a configured upstream: ``provider`` names the upstream,
 because a client must never name a URL. Keys are masked in the prompt, and nothing is stored.
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from refold.budget import flat_budget, read_tokens
 from refold.compressing import compress as compress_once
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON, detect_language
@@ -58,7 +59,7 @@ _BUDGET_NAMES = ("budget", "token_budget", "target_tokens", "max_tokens")
 class CompressRequest(BaseModel):
     """Messages of a request, as ``messages`` (chat completions, Anthropic, AI SDK) or, for Responses, ``input``."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     model: str = Field(default="", max_length=200)
     messages: list[dict[str, Any]] | None = Field(default=None, max_length=MESSAGES_MAX)
@@ -191,17 +192,15 @@ def answer_wish(
 
 
 def _find_budget(config: dict[str, Any]) -> int | None:
-    for name in _BUDGET_NAMES:
-        value = config.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return min(value, 1_000_000_000)
-    return None
+    given = next((config[name] for name in _BUDGET_NAMES if config.get(name) is not None), None)
+    return None if given is None else flat_budget(read_tokens(given)).hard
 
 
 def _describe(prepared: PreparedContext, messages: object, key: str, wish: CompressRequest) -> dict[str, object]:
     report = prepared.report
     after = prepared.total_tokens
     before = max(after, report.tokens_before) if report else after
+    unknown = {*wish.config} - {*_BUDGET_NAMES} | {*(wish.model_extra or {})}
     return {
         key: messages,
         "tokens_before": before,
@@ -213,7 +212,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
         "notes": [str(note) for note in report.notes] if report else [],
         "edits": len(prepared.edits),
         "session_id": wish.session_id,
-        "ignored": sorted(str(name)[:80] for name in wish.config if name not in _BUDGET_NAMES)[:50],
+        "ignored": sorted(str(name)[:80] for name in unknown)[:50],
     }
 
 
