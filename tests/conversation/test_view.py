@@ -154,3 +154,11 @@ def test_of_reminders_that_repeat_each_other_only_the_newest_is_protected() -> N
     assert [at for at in system if at not in view.protected] == [3], "that before the conversation stays, too"
     pinned = apply(view.messages, (), lens, pinned=frozenset((view.messages[3].id,)))
     assert 3 in pinned.protected
+
+
+def test_system_messages_about_different_things_with_a_number_are_all_protected() -> None:
+    rules = ["Customer 7 must not be called.", "Customer 8 must not be called.", "客户7不得联系。", "客户8不得联系。"]
+    messages = [{"role": role, "content": text} for rule in rules for role, text in (("user", "go"), ("system", rule))]
+    lens = make_lens(messages)
+    view = apply(parse_messages(lens.format, messages), (), lens)
+    assert {1, 3, 5, 7} <= view.protected

@@ -24,6 +24,8 @@ from refold.conversation.turn import Unit, find_units, newest_step
 
 EditKind = Literal["replace", "drop", "fold"]
 FactKind = Literal["preference", "decision", "todo", "key"]
+# Any other number may be a name: "customer 7 must not be called" says nothing of customer 8.
+_AMOUNT = re.compile(r"\d[\d,.]*(?:/\d[\d,.]*)?(?=\s?(?:%|tokens?\b|left\b|remaining\b|个?\s?(?:token|词元)))")
 RECALL = "recall"  # The stage of edits that put recalled text below a message; they hide nothing.
 
 
@@ -297,7 +299,7 @@ class View:
         """Indexes that no stage but clamp may edit.
 
         These are system, pinned, sealed and held messages, the task, the newest user message and the newest step.
-        Of system messages that repeat each other, the newest.
+        Of reminders that repeat each other, the newest.
         """
         kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
         if self.newest_user is not None:
@@ -316,15 +318,14 @@ class View:
 
     @cached_property
     def repeated(self) -> frozenset[str]:
-        """Ids of system messages in the conversation that a later one repeats, whatever its numbers: reminders."""
+        """Ids of system messages in the conversation that a later one repeats, but for amounts of tokens: reminders."""
         start = next((at for at, item in enumerate(self.items) if item.is_fold or item.role != "system"), 0)
         said = [
-            (item.message.id, re.sub(r"\d+", "0", read_words(item.parts)))
+            (item.message.id, _AMOUNT.sub("0", read_words(item.parts)))
             for item in self.items[start:]
             if item.role == "system" and all(part.kind == "text" for part in item.parts)
         ]
-        newest = {words: message_id for message_id, words in said}
-        return frozenset(message_id for message_id, words in said if newest[words] != message_id)
+        return frozenset(dict(said)).difference({words: message_id for message_id, words in said}.values())
 
     @cached_property
     def task_at(self) -> int | None:
