@@ -15,7 +15,7 @@ def test_one_number_is_trigger_limit_and_target() -> None:
     assert budget.soft == budget.hard == budget.target == 8_000
 
 
-@pytest.mark.parametrize("tokens", [0, -1, 10**12, True, 2.5, "8000 tokens"])
+@pytest.mark.parametrize("tokens", [0, -1, 10**12, True, 2.5, "8000 tokens", "9" * 5_000, "9" * 5_000 + "k"])
 def test_a_budget_that_is_not_a_sensible_number_is_refused(tokens: Any) -> None:
     with pytest.raises(ConfigError, match="budget"):
         flat_budget(read_tokens(tokens))
