@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from refold.budget import Budget, Counts, Thresholds
 from refold.budget.decision import DecisionPolicy, look_ahead
 from refold.cli.repl.keyboard import Pastes
-from refold.cli.repl.screen import shorten_tokens, split_blocks, write_gauge
+from refold.cli.repl.screen import Screen, shorten_tokens, split_blocks, write_gauge
 from refold.cli.repl.session import describe_call, show_text
 from refold.cli.words import strip_controls
 from refold.conversation import because
@@ -109,3 +110,13 @@ def test_a_question_before_a_tool_runs_shows_all_that_it_wants() -> None:
     giant = show_text("x" * 10_000 + "; rm x")
     assert giant.endswith("; rm x")
     assert "… 6,006 characters are not shown here …" in giant
+
+
+def test_a_gauge_wider_than_the_terminal_goes_on_in_the_next_line() -> None:
+    screen = Screen(Console(width=40), Console(width=40), is_live=True)
+    gauge = write_gauge(make_status(128_000))
+    lines = screen.wrap(gauge).splitlines()
+    assert lines[0] == "", "it stands apart from what was said"
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines[1:]) == gauge
+    assert screen.wrap("") == ""

@@ -111,11 +111,7 @@ async def run_compress(chat: ChatSession, screen: Screen, argument: str) -> None
         screen.note(chat.agent.context.texts.explain("compress_failed", done.reason), "yellow")
         return
     if not any(stage.edits for stage in done.stages):
-        screen.note(
-            "{reason}; {tokens:,} tokens as before",
-            tokens=done.current_tokens,
-            reason=say_reason(done.reason),
-        )
+        screen.note("{reason}; {tokens:,} tokens as before", tokens=done.current_tokens, reason=say_reason(done.reason))
         return
     screen.show(
         "{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed",

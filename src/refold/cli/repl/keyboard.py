@@ -107,9 +107,8 @@ class Keyboard:
     async def read(self) -> str:
         """Return the line that the user sends; raise Interrupted on Ctrl-C and EOFError on Ctrl-D."""
         # Above the line: a toolbar is only drawn by terminals that report their cursor position.
-        gauge = self.gauge()
-        head = [("class:gauge", f"\n{gauge}\n")] if gauge else []
-        line = await self._session.prompt_async([*head, ("", tr(PROMPT))], prompt_continuation="    · ")
+        head = ("class:gauge", self.gauge())
+        line = await self._session.prompt_async([head, ("", tr(PROMPT))], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 
     async def wait_shown(self, reading: asyncio.Future[str]) -> None:

@@ -114,6 +114,11 @@ class Screen:
         self.rest()
         self.out.print(Text(strip_controls(tr(thing, **values))) if isinstance(thing, str) else thing)
 
+    def wrap(self, text: str) -> str:
+        """Return a text as lines of their own, as wide as the terminal: above a prompt, longer ones are cut off."""
+        lines = Text(text).wrap(self.err, self.err.width) if text else ()
+        return "".join(f"\n{line.plain.rstrip()}" for line in lines) + "\n" * bool(text)
+
     def say(self, piece: str) -> None:
         """Print a piece of the answer."""
         if self._held is not None:

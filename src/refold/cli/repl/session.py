@@ -113,7 +113,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
     """Chat at a terminal; ``first`` is the line already being typed."""
     from refold.cli.repl.keyboard import Interrupted, hushed
 
-    keyboard.gauge = chat.gauge
+    keyboard.gauge = lambda: screen.wrap(chat.gauge())
     chat.approve = chat.approve or make_approve(screen, keyboard)
     chat.open(chat.session_id)
 
