@@ -185,11 +185,12 @@ def decide_injection(
 
 
 def _is_answer(one: Recalled, cause: Cause, rare: frozenset[str]) -> bool:
-    """Return whether a passage has a rare word of the question, such as a name, and what it asks for.
+    """Return whether a passage has a rare word or an exact value of the question, such as a name, and what it asks for.
 
     A word that stands everywhere names nothing. "What did you say earlier" needs less of the other words.
     """
-    if rare.isdisjoint(find_words(one.unit)):
+    unit = one.unit.casefold()
+    if rare.isdisjoint(find_words(one.unit)) and not any(value.casefold() in unit for value in cause.values):
         return False
     if wanted := _WANTED_ZH.search(cause.query):
         return one.score >= cause.score_min and wanted[wanted.lastgroup or 0] in one.unit
