@@ -63,7 +63,7 @@ class SampleQuestion:
 
 QUESTIONS = (
     SampleQuestion(
-        "Which port does the dev database listen on?",
+        "Which port does the database quayline_dev listen on?",
         "5493",
         "Port **5493**: the settings say `postgresql://quayline@127.0.0.1:5493/quayline_dev`.",
     ),
@@ -73,7 +73,7 @@ QUESTIONS = (
         "I. Brandao (**i.brandao@example.com**), on 2 September 2025.",
     ),
     SampleQuestion(
-        "Which error code does the API answer for a stay that is too long?",
+        "Which error code does the API answer for StayTooLong?",
         "E4107",
         "**E4107**: `StayTooLong` in `quayline/billing/nights.py`.",
     ),
