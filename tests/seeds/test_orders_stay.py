@@ -34,10 +34,10 @@ def read_view(messages: list[Any]) -> str:
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 @pytest.mark.parametrize("preset", ["archive", "importance"])
-def test_s0_6_and_s1_3_orders_and_budgets_stay_in_view_for_240_messages(
+def test_s0_6_and_s1_3_orders_and_budgets_stay_in_view_for_320_messages(
     tmp_path: Path, preset: str, language: str
 ) -> None:
-    said = errands(language)
+    said = errands(language, 320)
     folds = 0
     with ContextCompressionManager(CompressionConfig.preset(preset), tmp_path) as manager:
         for at in range(0, len(said), 2):
@@ -106,7 +106,7 @@ def test_s0_4_the_compressor_s_own_summary_comes_back_and_may_be_repeated(langua
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_s0_4_a_model_that_fails_again_and_again_does_not_make_the_summary_grow(tmp_path: Path, language: str) -> None:
     model = Repeats(TOLD[language])
-    said = errands(language)
+    said = errands(language, 400)
     counter = TokenCounter()
     sizes = []
     with ContextCompressionManager(CompressionConfig.preset("archive"), tmp_path, llm=model) as manager:
@@ -119,7 +119,8 @@ def test_s0_4_a_model_that_fails_again_and_again_does_not_make_the_summary_grow(
                 lines = [line for line in (prepared.summary or "").splitlines() if line.startswith("U> ")]
                 assert len(lines) == len(set(lines))
     assert len(sizes) >= 5
-    assert max(sizes) <= 1_200
+    assert max(sizes) <= 1_500
+    assert max(sizes[len(sizes) // 2 :]) < max(sizes), "it does not grow with the chat"
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
