@@ -68,7 +68,7 @@ def read_tokens(value: object, name: str = "budget") -> int:
     """Return a number of tokens, which may be written: 8000, "8,000", "8k", "0.2M"."""
     if isinstance(value, str):
         bare = value.strip().lower().replace(",", "").replace("_", "")
-        found = re.fullmatch(r"(-?[0-9]{1,20})(?:(\.[0-9]{1,20})?([km]))?", bare)
+        found = re.fullmatch(r"(-?[0-9]{1,60})(?:(\.[0-9]{1,60})?([km]))?", bare)
         if found is None:
             raise ConfigError(
                 "{name} is {value!r}; write a number of tokens as 8000, 8,000 or 8k", name=name, value=value[:40]
