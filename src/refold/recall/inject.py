@@ -189,8 +189,7 @@ def _is_answer(one: Recalled, cause: Cause, rare: frozenset[str]) -> bool:
 
     A word that stands everywhere names nothing. "What did you say earlier" needs less of the other words.
     """
-    unit = one.unit.casefold()
-    if rare.isdisjoint(find_words(one.unit)) and not any(value.casefold() in unit for value in cause.values):
+    if rare.isdisjoint(find_words(one.unit)) and not any(value in one.unit.casefold() for value in cause.values):
         return False
     if wanted := _WANTED_ZH.search(cause.query):
         return one.score >= cause.score_min and wanted[wanted.lastgroup or 0] in one.unit
