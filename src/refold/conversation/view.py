@@ -25,7 +25,7 @@ from refold.conversation.turn import Unit, find_units, newest_step
 EditKind = Literal["replace", "drop", "fold"]
 FactKind = Literal["preference", "decision", "todo", "key"]
 # Any other number may be a name: "customer 7 must not be called" says nothing of customer 8.
-_AMOUNT = re.compile(r"\d[\d,.]*(?:/\d[\d,.]*)?(?=\s?(?:%|tokens?\b|left\b|remaining\b|个?\s?(?:token|词元)))")
+_AMOUNT = re.compile(r"(?<![\d,./])\d[\d,./]{0,40}(?=\s?(?:%|tokens?\b|left\b|remaining\b|个?\s?(?:token|词元)))")
 RECALL = "recall"  # The stage of edits that put recalled text below a message; they hide nothing.
 
 
